@@ -1,0 +1,68 @@
+# Targets: test, docs, docs-check, lint, bench, cover, ci.
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+REPORT := build/conformance.jsonl
+GUARANTEES := go run ./internal/cmd/guarantees -readme README.md -out docs/guarantees.md
+
+# Programs are built in checkouts that git does not trust, too.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+.PHONY: test docs docs-check docs-compare fmt-check vet staticcheck lint bench bench-once cover mod-check ci clean
+
+# Every test against real servers, with the race detector. A skipped test is a
+# failure. V=1 prints a line for each test.
+test:
+	scripts/install-servers
+	V=$(V) scripts/test all
+
+# Writes docs/guarantees.md and the table of README.md from what the conformance
+# suite found.
+docs:
+	scripts/install-servers
+	scripts/test conformance
+	$(GUARANTEES) $(REPORT)
+
+# Fails when these documents differ from what the suite finds now.
+docs-check:
+	scripts/install-servers
+	scripts/test conformance
+	$(MAKE) docs-compare
+
+# The same, with the report that the last make test left.
+docs-compare:
+	$(GUARANTEES) -check $(REPORT)
+
+fmt-check:
+	@files=$$(gofmt -l .) && if [ -n "$$files" ]; then echo "not gofmted:"; echo "$$files"; exit 1; fi
+
+vet:
+	go vet ./...
+
+staticcheck:
+	go run $(STATICCHECK) ./...
+
+# golangci-lint runs too where it is installed.
+lint: fmt-check vet staticcheck
+	@if command -v golangci-lint >/dev/null; then golangci-lint run; else echo "golangci-lint is not installed: left out"; fi
+
+bench:
+	scripts/install-servers
+	IDEM_REQUIRE_ALL=1 go test -p 1 -run '^$$' -bench . -benchmem ./...
+
+# One pass of each benchmark: they still work. The figures mean nothing.
+bench-once:
+	IDEM_REQUIRE_ALL=1 go test -p 1 -run '^$$' -bench . -benchtime 1x ./...
+
+cover:
+	scripts/install-servers
+	scripts/cover
+
+mod-check:
+	go mod tidy -diff
+	go mod verify
+
+ci:
+	.ci/run
+
+clean:
+	rm -rf build
