@@ -1,0 +1,3 @@
+package conformancetest
+
+var resultRules []rule
