@@ -47,16 +47,18 @@ const (
 type Sharing string
 
 const (
-	SharedByGoroutines Sharing = "one process"
-	SharedByProcesses  Sharing = "processes on one host"
-	SharedByHosts      Sharing = "any host"
+	SharedByGoroutines Sharing = "one process"           // the users of one driver value
+	SharedByProcesses  Sharing = "processes on one host" // also other handles on the same files
+	SharedByHosts      Sharing = "any host"              // whoever reaches the server
 )
 
 // TxDuplicate says what a duplicate gets while a transaction holds its key.
 type TxDuplicate string
 
 const (
-	TxDuplicateNone     TxDuplicate = "no transactions"
+	// TxDuplicateNone: the driver is no TxDriver.
+	TxDuplicateNone TxDuplicate = "no transactions"
+	// TxDuplicateFailFast: at once, wherever the transaction was opened.
 	TxDuplicateFailFast TxDuplicate = "in flight, at once"
 	// TxDuplicateFailFastLocal: at once from the same driver value; another
 	// process or handle waits for the writer, then sees the outcome.
