@@ -104,6 +104,15 @@ type Lister interface {
 	List(ctx context.Context, p ListParams) (records []Record, next string, err error)
 }
 
+// Retrier is the optional capability of telling which of the errors that
+// business statements get from the store say that the transaction was lost for a
+// passing reason (a serialization failure, a deadlock, a busy writer). The core
+// asks about the error that fn returned inside a transaction, and adds
+// [ErrRetryable] to it. Without it fn's error is returned as it is.
+type Retrier interface {
+	Retryable(err error) bool
+}
+
 // Waiter is the optional capability of being told by the store that a claim has
 // ended. Without it the core polls with Get.
 type Waiter interface {

@@ -67,6 +67,7 @@ type Record struct {
 //	stored     now                                  state
 //	absent                                          absent
 //	released                                        absent
+//	in flight  LeaseUntil is zero                   in-flight
 //	in flight  before LeaseUntil                    in-flight
 //	in flight  later, Hold                          unknown
 //	in flight  later, before RetainUntil            unknown
@@ -75,12 +76,13 @@ type Record struct {
 //	complete   later, before GraceUntil             expired
 //	complete   later still                          absent
 //
-// An instant equal to a limit is after it.
+// An instant equal to a limit is after it. LeaseUntil is zero only in what
+// BeginClaim answers while a transaction, which has no lease, holds the key.
 func (r Record) StateAt(now time.Time) State {
 	switch r.State {
 	case StateInFlight:
 		switch {
-		case now.Before(r.LeaseUntil):
+		case r.LeaseUntil.IsZero() || now.Before(r.LeaseUntil):
 			return StateInFlight
 		case r.Hold || now.Before(r.RetainUntil):
 			return StateUnknown

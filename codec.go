@@ -1,0 +1,127 @@
+package idem
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Codec encodes the results of an operation. It is used concurrently.
+//
+// Every caller, the first included, gets the value decoded from the encoding, so
+// that all of them see equal values, also where the encoding is lossy.
+type Codec interface {
+	Marshal(v any) ([]byte, error)
+	// Unmarshal decodes into the pointer v. It must copy what it keeps of data.
+	Unmarshal(data []byte, v any) error
+}
+
+// jsonCodec is the default. A string or []byte is stored as it is; everything
+// else is JSON, in which numbers held by an interface come back as json.Number,
+// so that integers over 2^53 keep every digit.
+type jsonCodec struct{}
+
+func (jsonCodec) Marshal(v any) ([]byte, error) {
+	switch v := v.(type) {
+	case string:
+		return []byte(v), nil
+	case []byte:
+		if v == nil {
+			return nil, nil
+		}
+		return append([]byte{0}, v...), nil // one byte tells empty from nil
+	}
+	b, err := json.Marshal(v)
+	if err == nil && replaced(b) {
+		return nil, errors.New("a string is not valid UTF-8, which JSON cannot hold")
+	}
+	return b, err
+}
+
+func (jsonCodec) Unmarshal(data []byte, v any) error {
+	switch v := v.(type) {
+	case *string:
+		*v = string(data)
+		return nil
+	case *[]byte:
+		if *v = nil; len(data) > 0 {
+			*v = append([]byte{}, data[1:]...)
+		}
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("data after the JSON value")
+	}
+	return nil
+}
+
+// replaced reports whether encoding/json put U+FFFD in place of invalid UTF-8. It
+// writes the escape for that; a U+FFFD that was in the string is written raw.
+func replaced(b []byte) bool {
+	for {
+		i := bytes.IndexByte(b, '\\')
+		if i < 0 || i+1 == len(b) {
+			return false
+		}
+		if bytes.HasPrefix(b[i:], []byte(`\ufffd`)) {
+			return true
+		}
+		b = b[i+2:]
+	}
+}
+
+// encode returns the outcome to store for a value, never longer than c.MaxResult.
+// When the value cannot be stored, the error says why, and the outcome tells it
+// to repeats.
+func (c *Config) encode(v any) ([]byte, *NotStoredError) {
+	payload, err := c.marshal(v)
+	if err != nil {
+		// The error may quote the value, so it is not stored.
+		outcome, e := notStored(fmt.Sprintf("a %T cannot be encoded", v))
+		e.Err = err
+		return outcome, e
+	}
+	return c.fit(outcomeOf(kindValue, payload))
+}
+
+// marshal turns a panic of the codec into an error: fn has succeeded, and must
+// not run again because its result is odd.
+func (c *Config) marshal(v any) (b []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the codec panicked: %v", p)
+		}
+	}()
+	return c.Codec.Marshal(v)
+}
+
+// fit replaces an outcome that is over the limit.
+func (c *Config) fit(outcome []byte) ([]byte, *NotStoredError) {
+	if n := len(outcome) - 2; n > c.MaxResult {
+		return notStored(fmt.Sprintf("it has %d bytes, the limit is %d", n, c.MaxResult))
+	}
+	return outcome, nil
+}
+
+func notStored(reason string) ([]byte, *NotStoredError) {
+	return outcomeOf(kindNotStored, []byte(reason)), &NotStoredError{Reason: reason}
+}
+
+// encodable reports, as an error, a type of which encoding/json can never encode
+// a value: a function, a channel, a complex number.
+func encodable[R any]() error {
+	var zero R
+	_, err := json.Marshal(zero)
+	var unsupported *json.UnsupportedTypeError
+	if errors.As(err, &unsupported) {
+		return unsupported
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/idem-go/idem/driver"
+)
+
+// engine is an operation without its types: it works on encoded outcomes.
+type engine struct {
+	drv     driver.Driver
+	cfg     Config
+	waiter  driver.Waiter  // nil: poll
+	lister  driver.Lister  // nil: records cannot be listed
+	retrier driver.Retrier // nil: fn's errors are returned as they are
+	single  bool           // Guarantees.SingleWriter
+	flights flights
+}
+
+func newEngine(drv driver.Driver, cfg Config) (*engine, error) {
+	if drv == nil {
+		return nil, &ConfigError{"driver", "is nil"}
+	}
+	if !reflect.TypeOf(drv).Comparable() {
+		return nil, &ConfigError{"driver", fmt.Sprintf("of type %T is not comparable; use a pointer", drv)}
+	}
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Codec == nil {
+		cfg.Codec = jsonCodec{}
+	}
+	e := &engine{drv: drv, cfg: cfg, single: drv.Guarantees().SingleWriter}
+	e.waiter, _ = drv.(driver.Waiter)
+	e.lister, _ = drv.(driver.Lister)
+	e.retrier, _ = drv.(driver.Retrier)
+	return e, nil
+}
+
+// answer is how a call ended well, or with an outcome that is an error.
+type answer struct {
+	outcome     []byte // stored form; nil for the caller whose fn ran
+	replayed    bool
+	attempt     int
+	completedAt time.Time
+	notStored   *NotStoredError
+}
+
+func replay(rec driver.Record) answer {
+	return answer{outcome: rec.Result, replayed: true, attempt: rec.Attempt, completedAt: rec.CompletedAt}
+}
+
+// mode is how a call claims its key and runs fn: under a lease, or in a transaction.
+type mode interface {
+	claim(ctx context.Context, p driver.ClaimParams) (driver.Record, error)
+	// run is called once, when the key is ours. It sets the ending of c.flight.
+	run(ctx context.Context, c *claimed) (answer, error)
+}
+
+// claimed is a key that is ours.
+type claimed struct {
+	rec    driver.Record
+	holder driver.HolderParams
+	sent   time.Time // just before the claim was sent: what the lease is counted from here
+	flight *flight
+}
+
+// tookOver reports whether an earlier attempt may have been applied, so that
+// giving the key up without having run does not make it absent.
+func (c *claimed) tookOver() bool { return c.rec.Attempt > 1 }
+
+// now estimates the store's clock, without comparing it with ours.
+func (c *claimed) now() time.Time { return driver.Micro(c.rec.Now.Add(time.Since(c.sent))) }
+
+// completed hands an outcome that has been stored to the followers, and returns
+// the answer of the caller that ran.
+func (c *claimed) completed(e *engine, w work) answer {
+	now := c.now()
+	rec := c.rec
+	rec.State, rec.Result, rec.Now, rec.CompletedAt = driver.StateComplete, w.outcome, now, now
+	rec.RetainUntil = now.Add(e.cfg.Retention)
+	rec.GraceUntil = rec.RetainUntil.Add(e.cfg.Grace)
+	c.flight.rec = rec
+	return c.answer(w)
+}
+
+func (c *claimed) answer(w work) answer {
+	return answer{attempt: c.rec.Attempt, completedAt: c.now(), notStored: w.notStored}
+}
+
+func (e *engine) request(key Key, fp Fingerprint) (request, error) {
+	if err := key.Validate(); err != nil {
+		return request{}, fmt.Errorf("idem: %w", err)
+	}
+	if err := fp.validate(); err != nil {
+		return request{}, fmt.Errorf("idem: %w", err)
+	}
+	return request{
+		key: key, operation: e.cfg.Name, fingerprint: fp.encode(), summary: fp.summary, hold: e.cfg.Policy == Hold,
+	}, nil
+}
+
+func (e *engine) claimParams(req request, token driver.Token) driver.ClaimParams {
+	return driver.ClaimParams{
+		Key: req.key, Operation: req.operation, Fingerprint: req.fingerprint, Summary: req.summary,
+		Token: token, Lease: e.cfg.Lease, Retention: e.cfg.Retention, Hold: req.hold,
+	}
+}
+
+// do is the life of a call: lead the flight of the key, or follow it.
+func (e *engine) do(ctx context.Context, key Key, fp Fingerprint, m mode) (answer, error) {
+	req, err := e.request(key, fp)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := e.refuseNested(ctx, key); err != nil {
+		return answer{}, err
+	}
+	if ctx.Err() != nil {
+		return answer{}, fmt.Errorf("idem: %w", ended(ctx))
+	}
+	p := &patience{limit: e.cfg.Wait}
+	for fresh := false; ; fresh = true {
+		f, leader := e.flights.join(key)
+		if leader {
+			return e.lead(ctx, req, f, m, p)
+		}
+		if ans, settled, err := e.follow(ctx, req, f, p, fresh); settled {
+			return ans, err
+		}
+	}
+}
+
+// A driver that keeps refusing a key that nobody holds is broken.
+const maxClaims = 8
+
+// lead claims the key, waiting for its holder if it may, and runs fn.
+func (e *engine) lead(ctx context.Context, req request, f *flight, m mode, p *patience) (answer, error) {
+	defer e.flights.end(req.key, f) // also when fn panics
+	for claims := 0; claims < maxClaims; claims++ {
+		token, sent := driver.NewToken(), time.Now()
+		rec, err := m.claim(ctx, e.claimParams(req, token))
+		if err != nil {
+			err = wrap(ctx, "claim", err)
+			if ctx.Err() == nil {
+				f.err = err // the store's failure, and not only ours
+			}
+			return answer{}, err
+		}
+		next := decide(rec, req, token, rec.Now)
+		if next == actRun {
+			e.flights.announce(f, rec, true)
+			return m.run(ctx, &claimed{
+				rec: rec, sent: sent, flight: f,
+				holder: driver.HolderParams{Key: req.key, Token: token, Fence: rec.Fence},
+			})
+		}
+		if next == actInFlight && p.limit > 0 {
+			e.flights.announce(f, rec, false)
+			if rec, err = e.watch(ctx, req, rec, p); err != nil {
+				return answer{}, err
+			}
+			claims = 0
+			next = decide(rec, req, driver.Token{}, rec.Now)
+		}
+		switch next {
+		case actClaim, actTakeover:
+			continue
+		case actReplay:
+			f.rec = rec
+			return replay(rec), nil
+		}
+		f.rec = rec
+		return answer{}, refuse(next, rec, req, rec.Now)
+	}
+	return answer{}, &StoreError{Verb: "claim", Err: errors.New("the driver does not grant a key that nobody holds")}
+}
+
+// nest is what a call leaves in the context of its fn.
+type nest struct {
+	outer *nest
+	drv   driver.Driver
+	key   Key
+	inTx  bool
+}
+
+type nestKey struct{}
+
+func (e *engine) nest(ctx context.Context, key Key, inTx bool) context.Context {
+	outer, _ := ctx.Value(nestKey{}).(*nest)
+	return context.WithValue(ctx, nestKey{}, &nest{outer: outer, drv: e.drv, key: key, inTx: inTx})
+}
+
+// refuseNested refuses a call that would wait for the call it is made in.
+func (e *engine) refuseNested(ctx context.Context, key Key) error {
+	n, _ := ctx.Value(nestKey{}).(*nest)
+	for ; n != nil; n = n.outer {
+		if n.drv != e.drv {
+			continue
+		}
+		if n.key == key {
+			return fmt.Errorf("idem: %w: fn already holds this key", ErrNested)
+		}
+		if n.inTx && e.single {
+			return fmt.Errorf("idem: %w: fn is in the only transaction that can write to the store", ErrNested)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package idem
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/driver"
+)
+
+// Operation is an idempotent operation with results of type R. It is declared
+// once, with [New], and called many times, concurrently.
+type Operation[R any] struct {
+	e *engine
+}
+
+// New declares an operation on a store. It does no I/O, and returns a
+// [*ConfigError] when the configuration cannot be used or a value of R could
+// never be encoded.
+func New[R any](drv driver.Driver, cfg Config) (*Operation[R], error) {
+	e, err := newEngine(drv, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := e.cfg.Codec.(jsonCodec); ok {
+		if err := encodable[R](); err != nil {
+			return nil, &ConfigError{"result type", err.Error()}
+		}
+	}
+	return &Operation[R]{e}, nil
+}
+
+// Run is what fn learns about the claim under which it runs.
+type Run struct {
+	Key Key
+	// Attempt is 1 unless an earlier attempt died without an outcome. From 2 on,
+	// find out whether that attempt was applied before you repeat it.
+	Attempt int
+	// Fence grows with every claim of the key. A system that remembers the highest
+	// it has seen can refuse a holder that was overtaken.
+	Fence int64
+
+	operation string
+}
+
+// DownstreamKey derives an idempotency key to hand to the next system. It is the
+// same for every attempt of the same operation, key and step, and 32 hexadecimal
+// digits long. Steps are any strings; use one for each call that fn makes.
+func (r *Run) DownstreamKey(step string) string {
+	var b []byte
+	for _, s := range [...]string{"idem.downstream.v1", r.operation, r.Key.Scope, r.Key.ID, step} {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
+		b = append(b, s...)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16])
+}
+
+// Result is how an operation ended. The caller whose fn ran, those that waited
+// for it, and those that repeat it see equal values.
+type Result[R any] struct {
+	Value R
+	// Replayed says that fn was not run by this call.
+	Replayed bool
+	// Attempt is the attempt that reached the outcome; see [Run.Attempt].
+	Attempt int
+	// CompletedAt is when the outcome was stored, by the clock that judges leases.
+	// For the caller whose fn ran it is an estimate, exact to the time that the
+	// claim took.
+	CompletedAt time.Time
+	// NotStored, a [*NotStoredError], says that the operation is complete but its
+	// outcome was too large or could not be encoded. Only the caller whose fn ran
+	// has it, beside Value; repeats get [ErrResultNotStored].
+	NotStored error
+}
+
+// Do runs fn, unless the operation named by key has run: then it returns the
+// stored outcome. fn runs under a lease, outside any transaction of the store;
+// the lease is renewed until fn has returned and its outcome is stored.
+//
+//	fn                            becomes                                  a repeat
+//	returns a value               stored                                   gets the value
+//	returns [Final](err)          stored                                   gets the error
+//	returns [NotApplied](err)     released                                 runs
+//	returns another error,        no outcome: [Config.Policy]              runs as the next
+//	panics, its context ends                                               attempt, or [ErrUnknown]
+//
+// The context of fn is ctx with a cause: [ErrLeaseLost] when the claim may no
+// longer be ours. When ctx ends after fn has returned, the outcome is stored all
+// the same. A panic or runtime.Goexit of fn settles the key by the table and goes on.
+//
+// The error is, besides that of fn as it is:
+//
+//   - [ErrInvalidKey], [ErrInvalidFingerprint], [ErrInvalidArgument], [ErrNested]: bad input
+//   - [ErrInFlight], [ErrMismatch], [ErrUnknown], [ErrExpired], [ErrResultNotStored]: fn was not run
+//   - [ErrStore], [ErrRetryable]: the store failed, and fn was not run
+//   - [ErrNotRecorded]: fn returned an outcome that could not be stored; it is in the Result
+//   - [ErrLeaseLost]: fn was cancelled; it is also matched beside ErrNotRecorded
+//   - the error of ctx, when it ended before fn was run
+func (o *Operation[R]) Do(ctx context.Context, key Key, fp Fingerprint, fn func(context.Context, *Run) (R, error)) (Result[R], error) {
+	if fn == nil {
+		return Result[R]{}, fmt.Errorf("idem: %w: fn is nil", ErrInvalidArgument)
+	}
+	var value R
+	m := &leased{e: o.e, exec: func(ctx context.Context, run *Run) (w work) {
+		value, w = o.judge(fn(ctx, run))
+		return w
+	}}
+	ans, err := o.e.do(ctx, key, fp, m)
+	return o.result(ans, value, err)
+}
+
+// judge turns what fn returned into what is stored, and into the value that every
+// caller will see.
+func (o *Operation[R]) judge(v R, err error) (R, work) {
+	if err != nil {
+		var zero R
+		return zero, o.e.failed(err)
+	}
+	outcome, refused := o.e.cfg.encode(v)
+	if refused == nil {
+		back, err := o.decode(outcome[2:])
+		if err == nil {
+			return back, work{says: saysDone, outcome: outcome}
+		}
+		outcome, refused = notStored(fmt.Sprintf("a %T cannot be decoded again", v))
+		refused.Err = err
+	}
+	return v, work{says: saysDone, outcome: outcome, notStored: refused}
+}
+
+func (o *Operation[R]) decode(payload []byte) (v R, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the codec panicked: %v", p)
+		}
+	}()
+	err = o.e.cfg.Codec.Unmarshal(payload, &v)
+	return v, err
+}
+
+// result gives an answer its type. Value is that of the caller whose fn ran.
+func (o *Operation[R]) result(ans answer, value R, err error) (Result[R], error) {
+	res := Result[R]{Replayed: ans.replayed, Attempt: ans.attempt, CompletedAt: ans.completedAt}
+	if !ans.replayed {
+		if err == nil || errors.Is(err, ErrNotRecorded) {
+			res.Value = value
+		}
+		if ans.notStored != nil {
+			res.NotStored = ans.notStored
+		}
+		return res, err
+	}
+	payload, err := decodeOutcome(ans.outcome)
+	if err != nil {
+		return res, err
+	}
+	if res.Value, err = o.decode(payload); err != nil {
+		var zero R
+		res.Value = zero
+		return res, fmt.Errorf("idem: %w as %T: %w", ErrUnreadableResult, zero, err)
+	}
+	return res, nil
+}

@@ -1,0 +1,197 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/driver"
+)
+
+// TxOperation is an [Operation] on a store with transactions of type T that
+// business data can join. It is declared with [NewTx].
+type TxOperation[R, T any] struct {
+	*Operation[R]
+	drv driver.TxDriver[T]
+}
+
+// NewTx declares an operation on a store with transactions. The driver fixes the
+// transaction type: NewTx[Order](postgres.New(pool), cfg). See [New].
+func NewTx[R, T any](drv driver.TxDriver[T], cfg Config) (*TxOperation[R, T], error) {
+	if drv == nil { // a nil TxDriver would not be a nil Driver
+		return nil, &ConfigError{"driver", "is nil"}
+	}
+	o, err := New[R](drv, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &TxOperation[R, T]{o, drv}, nil
+}
+
+// DoTx runs fn inside one transaction of the store, unless the operation named by
+// key has run: then it returns the stored outcome. The claim, what fn writes
+// through tx, and the outcome commit together, in one commit, or not at all.
+//
+//	fn                            becomes                                      a repeat
+//	returns a value               committed with the business writes           gets the value
+//	returns [Final](err)          business writes rolled back, error stored    gets the error
+//	returns any other error,      rolled back: nothing happened                runs
+//	panics, its context ends
+//
+// fn must not end the transaction, and runs once a call. The commit does not
+// depend on ctx. The errors are those of [Operation.Do], and
+//
+//   - [ErrRetryable]: the transaction was rolled back for a passing reason, met by a statement
+//     of fn (whose error is matched too) or by the commit
+//   - [ErrStore]: the store failed, and everything was rolled back
+//   - [ErrUnknown]: the answer to the commit was lost, and the record could not be read;
+//     call again with the same key. The value is in the Result
+func (o *TxOperation[R, T]) DoTx(ctx context.Context, key Key, fp Fingerprint, fn func(ctx context.Context, tx T) (R, error)) (Result[R], error) {
+	if fn == nil {
+		return Result[R]{}, fmt.Errorf("idem: %w: fn is nil", ErrInvalidArgument)
+	}
+	var value R
+	m := &inTx[T]{e: o.e, drv: o.drv, exec: func(ctx context.Context, tx T) (w work) {
+		value, w = o.judge(fn(ctx, tx))
+		return w
+	}}
+	ans, err := o.e.do(ctx, key, fp, m)
+	return o.result(ans, value, err)
+}
+
+// DoThenTx runs fn as [Operation.Do] does, for an effect outside the store, and
+// then runs then inside one transaction, which makes sure first that the claim is
+// still ours. What then writes through tx and the outcome commit together. The
+// outcome is what then returns; v is what fn returned.
+//
+// An error of fn, and one of then, becomes what the table of Do says; what then
+// wrote is rolled back. Since the effect of fn has happened, the context of then
+// does not end with ctx: it has [Config.SettleTimeout]. When the transaction or
+// its commit fails, the error matches [ErrNotRecorded] and the claim stays held.
+func (o *TxOperation[R, T]) DoThenTx(ctx context.Context, key Key, fp Fingerprint, fn func(context.Context, *Run) (R, error), then func(ctx context.Context, tx T, v R) (R, error)) (Result[R], error) {
+	if fn == nil || then == nil {
+		return Result[R]{}, fmt.Errorf("idem: %w: fn or then is nil", ErrInvalidArgument)
+	}
+	var value R
+	m := &leased{e: o.e}
+	m.exec = func(ctx context.Context, run *Run) work {
+		v, err := fn(ctx, run)
+		if err != nil {
+			return o.e.failed(err)
+		}
+		value = v
+		return work{says: saysDone}
+	}
+	m.then = func(ctx context.Context, c *claimed) (work, error) {
+		return thenTx(ctx, o.e, o.drv, c, func(ctx context.Context, tx T) (w work) {
+			value, w = o.judge(then(ctx, tx, value))
+			return w
+		})
+	}
+	ans, err := o.e.do(ctx, key, fp, m)
+	return o.result(ans, value, err)
+}
+
+// inTx runs fn in the transaction that claims the key.
+type inTx[T any] struct {
+	e    *engine
+	drv  driver.TxDriver[T]
+	tx   driver.Tx[T]
+	exec func(context.Context, T) work
+}
+
+func (m *inTx[T]) claim(ctx context.Context, p driver.ClaimParams) (driver.Record, error) {
+	tx, rec, err := m.drv.BeginClaim(ctx, p)
+	m.tx = tx
+	if err == nil && tx != nil {
+		rec.LeaseUntil = time.Time{} // a transaction has no lease
+	}
+	return rec, err
+}
+
+func (m *inTx[T]) run(ctx context.Context, c *claimed) (answer, error) {
+	rollback := true
+	defer func() {
+		if rollback { // also when a panic or runtime.Goexit goes on after this
+			rollBack(ctx, m.e, m.tx)
+		}
+	}()
+	if ctx.Err() != nil { // the claim came too late: fn does not start after the deadline
+		return answer{}, fmt.Errorf("idem: %w", ended(ctx))
+	}
+	w := m.exec(m.e.nest(ctx, c.holder.Key, true), m.tx.Handle())
+	if w.says != saysDone {
+		return answer{}, m.e.retryable(w.err)
+	}
+	rollback = false
+	err := commit(ctx, m.e, m.tx, c, w)
+	if err == nil {
+		return c.completed(m.e, w), w.err
+	}
+	if errors.Is(err, driver.ErrOutcomeUnknown) {
+		return c.answer(w), &UnknownError{Attempt: c.rec.Attempt, Err: err}
+	}
+	if errors.Is(err, driver.ErrNotHolder) {
+		err = fmt.Errorf("%w: %w", ErrLeaseLost, err)
+	}
+	return answer{}, wrap(context.WithoutCancel(ctx), "commit", err)
+}
+
+// thenTx ends a leased claim in a transaction. The error says that what fn did is
+// not recorded.
+func thenTx[T any](ctx context.Context, e *engine, drv driver.TxDriver[T], c *claimed, then func(context.Context, T) work) (work, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.SettleTimeout)
+	defer cancel()
+	var tx driver.Tx[T]
+	err := e.settle(ctx, "begin", e.cfg.SettleTimeout, func(ctx context.Context) (err error) {
+		tx, err = drv.BeginComplete(ctx, c.holder)
+		return err
+	})
+	if err != nil {
+		return work{}, err
+	}
+	rollback := true
+	defer func() {
+		if rollback {
+			rollBack(ctx, e, tx)
+		}
+	}()
+	w := then(e.nest(ctx, c.holder.Key, true), tx.Handle())
+	if w.says != saysDone {
+		w.err = e.retryable(w.err)
+		return w, nil
+	}
+	rollback = false
+	err = commit(ctx, e, tx, c, w)
+	switch {
+	case errors.Is(err, driver.ErrOutcomeUnknown):
+		err = &UnknownError{Attempt: c.rec.Attempt, Err: err}
+	case err != nil && !errors.Is(err, driver.ErrNotHolder):
+		err = wrap(context.WithoutCancel(ctx), "commit", err)
+	}
+	return w, err
+}
+
+// commit stores the outcome and commits, whatever becomes of the caller.
+func commit[T any](ctx context.Context, e *engine, tx driver.Tx[T], c *claimed, w work) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.SettleTimeout)
+	defer cancel()
+	p := driver.CommitParams{Discard: w.final}
+	p.HolderParams, p.Result, p.Retention, p.Grace = c.holder, w.outcome, e.cfg.Retention, e.cfg.Grace
+	return tx.Commit(ctx, p)
+}
+
+func rollBack[T any](ctx context.Context, e *engine, tx driver.Tx[T]) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.SettleTimeout)
+	defer cancel()
+	tx.Rollback(ctx) // an error changes nothing: a transaction that cannot be ended is rolled back by the store
+}
+
+// retryable adds [ErrRetryable] to an error that the store explains so.
+func (e *engine) retryable(err error) error {
+	if e.retrier != nil && !errors.Is(err, ErrRetryable) && e.retrier.Retryable(err) {
+		return fmt.Errorf("%w: %w", ErrRetryable, err)
+	}
+	return err
+}

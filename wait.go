@@ -1,0 +1,86 @@
+package idem
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/idem-go/idem/driver"
+)
+
+// Between looks at a key that another process holds, a waiter pauses for a
+// twentieth of the time it has waited, within these bounds: a short operation is
+// noticed in milliseconds, and a long one costs four reads a second.
+const (
+	minPoll = 2 * time.Millisecond
+	maxPoll = 250 * time.Millisecond
+)
+
+// watch waits until rec is no longer in somebody else's hands, and returns the
+// record that says so. It only reads, and holds nothing of the store meanwhile.
+func (e *engine) watch(ctx context.Context, req request, rec driver.Record, p *patience) (driver.Record, error) {
+	if !e.flights.enter(e.cfg.MaxWaiters) {
+		return rec, inFlight(rec, rec.Now)
+	}
+	defer e.flights.leave()
+	p.start()
+	woken := false // by the store, just now
+	for {
+		if left := p.left(); left <= 0 {
+			return rec, inFlight(rec, rec.Now)
+		}
+		if e.waiter != nil && !woken {
+			woken = e.wake(ctx, req.key, rec, p)
+		} else {
+			woken = false
+			pause(ctx, e.pollPause(rec, p))
+		}
+		if ctx.Err() != nil {
+			return rec, waitEnded(ctx)
+		}
+		next, err := e.drv.Get(ctx, driver.GetParams{Key: req.key})
+		if err != nil {
+			return rec, wrap(ctx, "get", err)
+		}
+		rec = next
+		if decide(rec, req, driver.Token{}, rec.Now) != actInFlight {
+			return rec, nil
+		}
+	}
+}
+
+// wake waits for the store's signal, not beyond the end of the lease.
+func (e *engine) wake(ctx context.Context, key Key, rec driver.Record, p *patience) bool {
+	limit := p.left()
+	if !rec.LeaseUntil.IsZero() {
+		limit = min(limit, rec.LeaseUntil.Sub(rec.Now)+time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return e.waiter.Wait(ctx, driver.WaitParams{Key: key, Fence: rec.Fence}) == nil
+}
+
+// pollPause returns how long to wait before the next look.
+func (e *engine) pollPause(rec driver.Record, p *patience) time.Duration {
+	d := min(max(time.Since(p.since)/20, minPoll), maxPoll)
+	d = d*3/4 + rand.N(d/2)
+	if !rec.LeaseUntil.IsZero() {
+		d = min(d, rec.LeaseUntil.Sub(rec.Now)+time.Millisecond)
+	}
+	return max(min(d, p.left()), 0)
+}
+
+// pause returns after d, or when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func waitEnded(ctx context.Context) error {
+	return fmt.Errorf("idem: waiting for the holder of the key: %w", ended(ctx))
+}
