@@ -110,6 +110,7 @@ type Lister interface {
 // asks about the error that fn returned inside a transaction, and adds
 // [ErrRetryable] to it. Without it fn's error is returned as it is.
 type Retrier interface {
+	// Retryable reports whether err says so. It decides on the store's codes.
 	Retryable(err error) bool
 }
 
