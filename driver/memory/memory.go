@@ -215,7 +215,9 @@ func (d *Driver) List(ctx context.Context, p driver.ListParams) ([]driver.Record
 func (d *Driver) Wait(ctx context.Context, p driver.WaitParams) error {
 	d.mu.Lock()
 	r := d.records[p.Key]
-	if r.State != driver.StateInFlight || r.Fence != p.Fence {
+	// By time, not as stored: an abandoned claim is stored in flight, and nothing
+	// would wake one who waits for it.
+	if r.StateAt(at(time.Time{})) != driver.StateInFlight || r.Fence != p.Fence {
 		d.mu.Unlock()
 		return nil
 	}
