@@ -169,8 +169,8 @@ var purgeRules = []rule{
 		id:      "purge/tombstone",
 		promise: "Purge drops the result of an expired record, once, and keeps its tombstone for the grace",
 		check: func(ctx context.Context, e *env) error {
-			now := t0.Add(keep)
-			if _, err := e.drain(ctx, now); err != nil {
+			now, end := t0.Add(keep), t0.Add(keep+grace)
+			if _, err := e.drain(ctx, end); err != nil {
 				return err
 			}
 			p, r, err := e.completed(ctx, []byte("outcome"))
@@ -190,7 +190,6 @@ var purgeRules = []rule{
 					return err
 				}
 			}
-			end := t0.Add(keep + grace)
 			if err := e.stateIs(ctx, p.Key, end.Add(-time.Microsecond), driver.StateExpired); err != nil {
 				return err
 			}
