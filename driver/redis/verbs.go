@@ -1,0 +1,109 @@
+package redis
+
+import (
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/idem-go/idem/driver"
+)
+
+// Claim implements [driver.Driver].
+func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record, error) {
+	if err := p.Validate(); err != nil {
+		return driver.Record{}, err
+	}
+	scope, id := p.Key.Scope, p.Key.ID
+	if len(d.secret) > 0 {
+		scope, id = "", ""
+	}
+	a, h, err := d.call(ctx, claimScript, p.Key, p.Now,
+		string(p.Token[:]), p.Lease.Microseconds(), p.Retention.Microseconds(), flag(p.Hold), flag(p.Resolve),
+		p.Operation, string(p.Fingerprint), p.Summary, scope, id)
+	if err != nil {
+		return driver.Record{}, err
+	}
+	return a.decode(h)
+}
+
+// Renew implements [driver.Driver].
+func (d *Driver) Renew(ctx context.Context, p driver.RenewParams) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	_, _, err := d.call(ctx, renewScript, p.Key, p.Now, holder(p.HolderParams), p.Lease.Microseconds())
+	return err
+}
+
+// Complete implements [driver.Driver].
+func (d *Driver) Complete(ctx context.Context, p driver.CompleteParams) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	_, _, err := d.call(ctx, completeScript, p.Key, p.Now, holder(p.HolderParams),
+		p.Retention.Microseconds(), (p.Retention + p.Grace).Microseconds(), p.Note, flag(p.Result != nil), string(p.Result))
+	return err
+}
+
+// Release implements [driver.Driver].
+func (d *Driver) Release(ctx context.Context, p driver.ReleaseParams) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	_, _, err := d.call(ctx, releaseScript, p.Key, p.Now, holder(p.HolderParams), flag(p.Abandon), p.Note)
+	return err
+}
+
+// Forget implements [driver.Driver].
+func (d *Driver) Forget(ctx context.Context, p driver.ForgetParams) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	_, _, err := d.call(ctx, forgetScript, p.Key, p.Now, holder(p.HolderParams))
+	return err
+}
+
+// Get implements [driver.Driver]. It asks the master.
+func (d *Driver) Get(ctx context.Context, p driver.GetParams) (driver.Record, error) {
+	if err := p.Validate(); err != nil {
+		return driver.Record{}, err
+	}
+	a, h, err := d.call(ctx, getScript, p.Key, p.Now)
+	if err != nil {
+		return driver.Record{}, err
+	}
+	if a.record == "" {
+		return driver.Record{Now: a.now}, nil
+	}
+	return a.decode(h)
+}
+
+func (a answer) decode(h driver.KeyHash) (driver.Record, error) {
+	r, err := driver.DecodeRecord([]byte(a.record), h)
+	if err != nil {
+		return driver.Record{}, err
+	}
+	r.Now = a.now
+	return r, nil
+}
+
+// holder is the token and the fence, as they stand in an encoded record. The
+// bytes are copied: see await.
+func holder(p driver.HolderParams) string {
+	return string(binary.BigEndian.AppendUint64(p.Token[:], uint64(p.Fence)))
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// clock returns the instant to judge by: now, or that of the node's clock.
+func (n node) clock(ctx context.Context, now time.Time) (time.Time, error) {
+	if !now.IsZero() {
+		return driver.Micro(now), nil
+	}
+	return await(ctx, func() (time.Time, error) { return n.client.Time(ctx).Result() })
+}
