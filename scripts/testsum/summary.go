@@ -99,7 +99,8 @@ func (s *summary) take(e event) {
 			s.skips = append(s.skips, name+": "+p.reason(e.Test))
 			p.drop(e.Test)
 		}
-		if s.verbose && !strings.Contains(e.Test, "/") {
+		// Of a failure, go test's own line is printed at the end of the package.
+		if s.verbose && e.Action != "fail" && !strings.Contains(e.Test, "/") {
 			fmt.Fprintf(s.w, "--- %s: %s (%.2fs)\n", strings.ToUpper(e.Action), e.Test, e.Elapsed)
 		}
 	}
