@@ -13,6 +13,8 @@ import (
 // Every caller, the first included, gets the value decoded from the encoding, so
 // that all of them see equal values, also where the encoding is lossy.
 type Codec interface {
+	// Marshal encodes a result. An error leaves the operation complete without
+	// its result; see [Result.NotStored].
 	Marshal(v any) ([]byte, error)
 	// Unmarshal decodes into the pointer v. It must copy what it keeps of data.
 	Unmarshal(data []byte, v any) error
