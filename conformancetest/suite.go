@@ -42,7 +42,7 @@ const (
 func rules() []rule {
 	return slices.Concat(
 		guaranteesRules, claimRules, mismatchRules, fenceRules, expiryRules, resultRules, keyRules, paramsRules,
-		cancelRules, resendRules, forgetRules, purgeRules, listRules, waitRules, raceRules, randomRules, reopenRules,
+		cancelRules, resendRules, forgetRules, purgeRules, listRules, waitRules, handleRules, raceRules, randomRules, reopenRules,
 	)
 }
 
