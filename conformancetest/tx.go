@@ -9,7 +9,7 @@ import (
 
 // txRules is the table of RunTx.
 func txRules() []rule {
-	return slices.Concat(txBasicRules)
+	return slices.Concat(txClaimRules, txCommitRules, txCompleteRules, txRaceRules)
 }
 
 // txAccess drives a driver.TxDriver[T] whatever its T, so that the rules need not
