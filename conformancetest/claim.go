@@ -89,7 +89,7 @@ var claimRules = []rule{
 				return err
 			}
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, first, t0)}); err != nil {
-				return fmt.Errorf("Release by the holder: %w", err)
+				return fmt.Errorf("release by the holder: %w", err)
 			}
 			if err := e.stateIs(ctx, p.Key, t0, driver.StateAbsent); err != nil {
 				return err
@@ -203,7 +203,7 @@ var claimRules = []rule{
 			live := e.claim(p.Key, t0)
 			live.Resolve = true
 			if _, err := refuse(ctx, e.d, live); err != nil {
-				return fmt.Errorf("Resolve while the lease is live: %w", err)
+				return fmt.Errorf("resolve while the lease is live: %w", err)
 			}
 			now := t0.Add(lease)
 			next := e.claim(p.Key, now)
@@ -236,10 +236,10 @@ var claimRules = []rule{
 				return err
 			}
 			if err := e.d.Complete(ctx, complete(b, t0, []byte("b"))); err != nil {
-				return fmt.Errorf("Complete: %w", err)
+				return fmt.Errorf("complete: %w", err)
 			}
 			if err := e.d.Forget(ctx, driver.ForgetParams{HolderParams: holder(c.Key, c, t0)}); err != nil {
-				return fmt.Errorf("Forget: %w", err)
+				return fmt.Errorf("forget: %w", err)
 			}
 			if err := e.stateIs(ctx, pa.Key, t0, driver.StateInFlight); err != nil {
 				return err
@@ -290,7 +290,7 @@ var claimRules = []rule{
 			return e.soon(ctx, "the takeover", func() (bool, error) {
 				r, err := e.d.Claim(ctx, next)
 				if err != nil {
-					return false, fmt.Errorf("Claim: %w", err)
+					return false, fmt.Errorf("claim: %w", err)
 				}
 				if granted(r, next) && r.Attempt != 2 {
 					return false, fmt.Errorf("the takeover is attempt %d, want 2", r.Attempt)

@@ -56,7 +56,7 @@ func (e *env) completed(ctx context.Context, result []byte) (driver.ClaimParams,
 		return p, r, err
 	}
 	if err := e.d.Complete(ctx, complete(r, t0, result)); err != nil {
-		return p, r, fmt.Errorf("Complete by the holder: %w", err)
+		return p, r, fmt.Errorf("complete by the holder: %w", err)
 	}
 	r, err = e.get(ctx, p.Key, t0)
 	return p, r, err
@@ -69,7 +69,7 @@ func (e *env) get(ctx context.Context, k driver.Key, now time.Time) (driver.Reco
 func get(ctx context.Context, d driver.Driver, k driver.Key, now time.Time) (driver.Record, error) {
 	r, err := d.Get(ctx, driver.GetParams{Key: k, Now: now})
 	if err != nil {
-		return r, fmt.Errorf("Get: %w", err)
+		return r, fmt.Errorf("get: %w", err)
 	}
 	return named(r, k)
 }
@@ -121,7 +121,7 @@ func (e *env) handles() []driver.Driver {
 func grant(ctx context.Context, d driver.Driver, p driver.ClaimParams) (driver.Record, error) {
 	r, err := d.Claim(ctx, p)
 	if err != nil {
-		return r, fmt.Errorf("Claim: %w", err)
+		return r, fmt.Errorf("claim: %w", err)
 	}
 	if !granted(r, p) {
 		return r, fmt.Errorf("the claim was not granted: %s", show(r))
@@ -133,7 +133,7 @@ func grant(ctx context.Context, d driver.Driver, p driver.ClaimParams) (driver.R
 func refuse(ctx context.Context, d driver.Driver, p driver.ClaimParams) (driver.Record, error) {
 	r, err := d.Claim(ctx, p)
 	if err != nil {
-		return r, fmt.Errorf("Claim: %w", err)
+		return r, fmt.Errorf("claim: %w", err)
 	}
 	if granted(r, p) {
 		return r, fmt.Errorf("the claim was granted, to token %v: %s", p.Token, show(r))

@@ -122,7 +122,7 @@ var expiryRules = []rule{
 			c := complete(r, t0, []byte("outcome"))
 			c.Grace = 0
 			if err := e.d.Complete(ctx, c); err != nil {
-				return fmt.Errorf("Complete: %w", err)
+				return fmt.Errorf("complete: %w", err)
 			}
 			if err := e.statesAre(ctx, p.Key, map[time.Duration]driver.State{
 				keep - time.Microsecond: driver.StateComplete,
@@ -144,7 +144,7 @@ var expiryRules = []rule{
 			}
 			now := t0.Add(lease / 2)
 			if err := e.d.Complete(ctx, complete(r, now, nil)); err != nil {
-				return fmt.Errorf("Complete: %w", err)
+				return fmt.Errorf("complete: %w", err)
 			}
 			got, err := e.get(ctx, p.Key, now)
 			if err != nil {
@@ -169,7 +169,7 @@ var expiryRules = []rule{
 			for _, d := range []time.Duration{3 * lease, 2 * lease} {
 				renew := driver.RenewParams{HolderParams: holder(p.Key, r, now), Lease: d}
 				if err := e.d.Renew(ctx, renew); err != nil {
-					return fmt.Errorf("Renew: %w", err)
+					return fmt.Errorf("renew: %w", err)
 				}
 				got, err := e.get(ctx, p.Key, now)
 				if err != nil {
@@ -196,7 +196,7 @@ var expiryRules = []rule{
 				}
 				now := t0.Add(2 * lease)
 				if err := e.d.Renew(ctx, driver.RenewParams{HolderParams: holder(p.Key, r, now), Lease: lease}); err != nil {
-					return fmt.Errorf("Renew after the lease, hold %t: %w", hold, err)
+					return fmt.Errorf("renew after the lease, hold %t: %w", hold, err)
 				}
 				if err := e.stateIs(ctx, p.Key, now, driver.StateInFlight); err != nil {
 					return err
@@ -218,7 +218,7 @@ var expiryRules = []rule{
 				}
 				now := t0.Add(2 * lease)
 				if err := e.d.Complete(ctx, complete(r, now, []byte("late"))); err != nil {
-					return fmt.Errorf("Complete after the lease, hold %t: %w", hold, err)
+					return fmt.Errorf("complete after the lease, hold %t: %w", hold, err)
 				}
 				if err := e.stateIs(ctx, p.Key, now, driver.StateComplete); err != nil {
 					return err
@@ -240,7 +240,7 @@ var expiryRules = []rule{
 				}
 				abandon := driver.ReleaseParams{HolderParams: holder(p.Key, r, t0), Abandon: true, Note: "gave up"}
 				if err := e.d.Release(ctx, abandon); err != nil {
-					return fmt.Errorf("Release with Abandon: %w", err)
+					return fmt.Errorf("release with Abandon: %w", err)
 				}
 				got, err := e.get(ctx, p.Key, t0)
 				if err != nil {
@@ -273,7 +273,7 @@ var expiryRules = []rule{
 			}
 			now := t0.Add(2 * lease)
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, r, now), Abandon: true}); err != nil {
-				return fmt.Errorf("Release with Abandon: %w", err)
+				return fmt.Errorf("release with Abandon: %w", err)
 			}
 			got, err := e.get(ctx, p.Key, now)
 			if err != nil {
@@ -298,13 +298,13 @@ var expiryRules = []rule{
 				return fmt.Errorf("the record returned: %s", d)
 			}
 			if !r.Now.Equal(want.Now) {
-				return fmt.Errorf("Now is %s, want %s", offset(r.Now), offset(want.Now))
+				return fmt.Errorf("now is %s, want %s", offset(r.Now), offset(want.Now))
 			}
 			if r, err = e.get(ctx, p.Key, now); err != nil {
 				return err
 			}
 			if !r.Now.Equal(want.Now) {
-				return fmt.Errorf("Get: Now is %s, want %s", offset(r.Now), offset(want.Now))
+				return fmt.Errorf("get: Now is %s, want %s", offset(r.Now), offset(want.Now))
 			}
 			return unchanged(r, want)
 		},
@@ -322,7 +322,7 @@ var expiryRules = []rule{
 			c := complete(r, p.Now, []byte("outcome"))
 			c.Retention, c.Grace = driver.MaxDuration, driver.MaxDuration
 			if err := e.d.Complete(ctx, c); err != nil {
-				return fmt.Errorf("Complete: %w", err)
+				return fmt.Errorf("complete: %w", err)
 			}
 			got, err := e.get(ctx, p.Key, p.Now)
 			if err != nil {

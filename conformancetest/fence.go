@@ -107,7 +107,7 @@ var fenceRules = []rule{
 				return err
 			}
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, released, t0)}); err != nil {
-				return fmt.Errorf("Release: %w", err)
+				return fmt.Errorf("release: %w", err)
 			}
 			for _, v := range holderVerbs[:2] {
 				if err := notHolder(v.name+" after Release", v.call(ctx, e.d, holder(p.Key, released, t0))); err != nil {
@@ -158,16 +158,16 @@ var fenceRules = []rule{
 			// The instant stays the same, so the clock alone does not make it grow.
 			now := t0.Add(lease)
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(k, r, now)}); err != nil {
-				return fmt.Errorf("Release: %w", err)
+				return fmt.Errorf("release: %w", err)
 			}
 			if r, err = next("a release", now); err != nil {
 				return err
 			}
 			if err := e.d.Complete(ctx, complete(r, now, nil)); err != nil {
-				return fmt.Errorf("Complete: %w", err)
+				return fmt.Errorf("complete: %w", err)
 			}
 			if err := e.d.Forget(ctx, driver.ForgetParams{HolderParams: holder(k, r, now)}); err != nil {
-				return fmt.Errorf("Forget: %w", err)
+				return fmt.Errorf("forget: %w", err)
 			}
 			_, err = next("a forgotten outcome", now.Add(time.Millisecond))
 			return err

@@ -23,7 +23,7 @@ var forgetRules = []rule{
 				}
 				for range 2 {
 					if err := e.d.Forget(ctx, forget); err != nil {
-						return fmt.Errorf("Forget of one that is %v: %w", state, err)
+						return fmt.Errorf("forget of one that is %v: %w", state, err)
 					}
 				}
 				if err := e.stateIs(ctx, p.Key, t0, driver.StateAbsent); err != nil {

@@ -21,13 +21,13 @@ var guaranteesRules = []rule{
 			case g != e.d.Guarantees():
 				return errors.New("two calls of Guarantees differ")
 			case g.Backend == "" || g.Failover == "" || g.WhenFull == "":
-				return fmt.Errorf("Backend, Failover or WhenFull is empty: %+v", g)
+				return fmt.Errorf("backend, Failover or WhenFull is empty: %+v", g)
 			case !slices.Contains([]driver.Durability{driver.DurableAlways, driver.DurableConfigured, driver.DurableNever}, g.DurableClaim):
 				return fmt.Errorf("DurableClaim is %q", g.DurableClaim)
 			case !slices.Contains([]driver.Clock{driver.ServerClock, driver.HostClock}, g.Clock):
-				return fmt.Errorf("Clock is %q", g.Clock)
+				return fmt.Errorf("clock is %q", g.Clock)
 			case !slices.Contains([]driver.Sharing{driver.SharedByGoroutines, driver.SharedByProcesses, driver.SharedByHosts}, g.Sharing):
-				return fmt.Errorf("Sharing is %q", g.Sharing)
+				return fmt.Errorf("sharing is %q", g.Sharing)
 			case !slices.Contains([]driver.TxDuplicate{driver.TxDuplicateNone, driver.TxDuplicateFailFast, driver.TxDuplicateFailFastLocal}, g.TxDuplicate):
 				return fmt.Errorf("TxDuplicate is %q", g.TxDuplicate)
 			}
@@ -111,7 +111,7 @@ var guaranteesRules = []rule{
 				return err
 			}
 			if !r.Now.Equal(t0.Add(time.Microsecond)) {
-				return fmt.Errorf("Get at %s says it is %s", offset(t0.Add(time.Microsecond)), offset(r.Now))
+				return fmt.Errorf("get at %s says it is %s", offset(t0.Add(time.Microsecond)), offset(r.Now))
 			}
 			before := time.Now()
 			if r, err = e.get(ctx, k, time.Time{}); err != nil {
@@ -119,10 +119,10 @@ var guaranteesRules = []rule{
 			}
 			after := time.Now()
 			if r.Now.IsZero() || !r.Now.Equal(r.Now.Truncate(time.Microsecond)) {
-				return fmt.Errorf("Get without Now says it is %v, want whole microseconds", r.Now)
+				return fmt.Errorf("get without Now says it is %v, want whole microseconds", r.Now)
 			}
 			if e.d.Guarantees().Clock == driver.HostClock && (r.Now.Before(before.Truncate(time.Microsecond)) || r.Now.After(after)) {
-				return fmt.Errorf("Get between %v and %v by the host's clock says it is %v", before, after, r.Now)
+				return fmt.Errorf("get between %v and %v by the host's clock says it is %v", before, after, r.Now)
 			}
 			return nil
 		},

@@ -36,7 +36,7 @@ var handleRules = []rule{
 			}
 			// The claim may be ended through another handle too: it belongs to the token.
 			if err := e.other().Complete(ctx, complete(r, t0, []byte("outcome"))); err != nil {
-				return fmt.Errorf("Complete through the other handle: %w", err)
+				return fmt.Errorf("complete through the other handle: %w", err)
 			}
 			for _, d := range e.handles() {
 				got, err := refuse(ctx, d, e.claim(p.Key, t0))
@@ -81,7 +81,7 @@ var handleRules = []rule{
 				return err
 			}
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, r, t0)}); err != nil {
-				return fmt.Errorf("Release: %w", err)
+				return fmt.Errorf("release: %w", err)
 			}
 			if _, err := grant(ctx, e.other(), e.claim(p.Key, t0)); err != nil {
 				return err
@@ -91,7 +91,7 @@ var handleRules = []rule{
 				return err
 			}
 			if err := e.d.Forget(ctx, driver.ForgetParams{HolderParams: holder(p.Key, r, t0)}); err != nil {
-				return fmt.Errorf("Forget: %w", err)
+				return fmt.Errorf("forget: %w", err)
 			}
 			_, err = grant(ctx, e.other(), e.claim(p.Key, t0))
 			return err

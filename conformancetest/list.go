@@ -16,14 +16,14 @@ func (e *env) listed(ctx context.Context, state driver.State, now time.Time, lim
 	for range 10_000 {
 		page, next, err := e.d.(driver.Lister).List(ctx, driver.ListParams{State: state, Limit: limit, After: after, Now: now})
 		if err != nil {
-			return nil, fmt.Errorf("List: %w", err)
+			return nil, fmt.Errorf("list: %w", err)
 		}
 		if len(page) > limit {
-			return nil, fmt.Errorf("List with limit %d returned %d records", limit, len(page))
+			return nil, fmt.Errorf("list with limit %d returned %d records", limit, len(page))
 		}
 		for _, r := range page {
 			if got := r.StateAt(now); got != state {
-				return nil, fmt.Errorf("List of %v returned one that is %v: %s", state, got, show(r))
+				return nil, fmt.Errorf("list of %v returned one that is %v: %s", state, got, show(r))
 			}
 			found[r.Token] = r
 		}
@@ -31,11 +31,11 @@ func (e *env) listed(ctx context.Context, state driver.State, now time.Time, lim
 			return found, nil
 		}
 		if next == after && len(page) == 0 {
-			return nil, fmt.Errorf("List returned nothing, and the cursor it was given")
+			return nil, fmt.Errorf("list returned nothing, and the cursor it was given")
 		}
 		after = next
 	}
-	return nil, errors.New("List did not end after 10,000 pages")
+	return nil, errors.New("list did not end after 10,000 pages")
 }
 
 var listRules = []rule{
@@ -49,7 +49,7 @@ var listRules = []rule{
 				return err
 			}
 			if err := e.d.Renew(ctx, driver.RenewParams{HolderParams: holder(pl.Key, live, t0), Lease: 100 * keep}); err != nil {
-				return fmt.Errorf("Renew: %w", err)
+				return fmt.Errorf("renew: %w", err)
 			}
 			held := e.claim(e.key(), t0)
 			held.Hold = true
@@ -68,14 +68,14 @@ var listRules = []rule{
 			c := complete(done, t0, nil)
 			c.Retention = 2 * keep
 			if err := e.d.Complete(ctx, c); err != nil {
-				return fmt.Errorf("Complete: %w", err)
+				return fmt.Errorf("complete: %w", err)
 			}
 			pr, released, err := e.held(ctx)
 			if err != nil {
 				return err
 			}
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(pr.Key, released, t0)}); err != nil {
-				return fmt.Errorf("Release: %w", err)
+				return fmt.Errorf("release: %w", err)
 			}
 			want := map[driver.Token]driver.State{
 				live.Token: driver.StateInFlight, unknown.Token: driver.StateUnknown,
@@ -88,7 +88,7 @@ var listRules = []rule{
 				}
 				for token, is := range want {
 					if _, ok := found[token]; ok != (is == state) {
-						return fmt.Errorf("List of %v: the record that is %v was listed: %t", state, is, ok)
+						return fmt.Errorf("list of %v: the record that is %v was listed: %t", state, is, ok)
 					}
 				}
 			}
@@ -116,13 +116,13 @@ var listRules = []rule{
 				return fmt.Errorf("the listed record: %s", d)
 			}
 			if !got.Now.Equal(now) {
-				return fmt.Errorf("Now of the listed record is %s, want %s", offset(got.Now), offset(now))
+				return fmt.Errorf("now of the listed record is %s, want %s", offset(got.Now), offset(now))
 			}
 			if _, err := named(got, p.Key); err != nil {
 				return err
 			}
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, got, now)}); err != nil {
-				return fmt.Errorf("Release with what was listed: %w", err)
+				return fmt.Errorf("release with what was listed: %w", err)
 			}
 			return e.stateIs(ctx, p.Key, now, driver.StateAbsent)
 		},

@@ -15,10 +15,10 @@ func (e *env) drain(ctx context.Context, now time.Time) (int, error) {
 	for total := 0; ; {
 		n, err := e.d.Purge(ctx, driver.PurgeParams{Limit: limit, Now: now})
 		if err != nil {
-			return total, fmt.Errorf("Purge: %w", err)
+			return total, fmt.Errorf("purge: %w", err)
 		}
 		if n < 0 || n > limit {
-			return total, fmt.Errorf("Purge with limit %d returned %d", limit, n)
+			return total, fmt.Errorf("purge with limit %d returned %d", limit, n)
 		}
 		if total += n; n < limit {
 			return total, nil
@@ -70,7 +70,7 @@ var purgeRules = []rule{
 			for i, want := range []int{10, 10, 5, 0} {
 				n, err := e.d.Purge(ctx, driver.PurgeParams{Limit: 10, Now: now})
 				if err != nil {
-					return fmt.Errorf("Purge: %w", err)
+					return fmt.Errorf("purge: %w", err)
 				}
 				if n != want {
 					return fmt.Errorf("of 25 due records purge number %d with limit 10 returned %d, want %d", i+1, n, want)
@@ -98,7 +98,7 @@ var purgeRules = []rule{
 			}
 			renew := driver.RenewParams{HolderParams: holder(p.Key, r, t0), Lease: 3 * retention}
 			if err := e.d.Renew(ctx, renew); err != nil {
-				return fmt.Errorf("Renew: %w", err)
+				return fmt.Errorf("renew: %w", err)
 			}
 			want, _ := r.AfterRenew(renew, t0)
 			if err := purgeKeeps(ctx, e, p.Key, want, t0.Add(2*retention)); err != nil {
@@ -146,7 +146,7 @@ var purgeRules = []rule{
 			}
 			// Once resolved it is purged like any other.
 			if err := e.d.Complete(ctx, complete(r, t0, nil)); err != nil {
-				return fmt.Errorf("Complete: %w", err)
+				return fmt.Errorf("complete: %w", err)
 			}
 			if _, err := e.drain(ctx, t0.Add(keep+grace)); err != nil {
 				return err
@@ -215,7 +215,7 @@ var purgeRules = []rule{
 				return err
 			}
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, r, t0)}); err != nil {
-				return fmt.Errorf("Release: %w", err)
+				return fmt.Errorf("release: %w", err)
 			}
 			if _, err := e.drain(ctx, end.Add(-time.Microsecond)); err != nil {
 				return err

@@ -49,7 +49,7 @@ func claimOnce(ctx context.Context, d driver.Driver, p driver.ClaimParams) (r dr
 		return err
 	})
 	if err != nil {
-		return r, false, fmt.Errorf("Claim: %w", err)
+		return r, false, fmt.Errorf("claim: %w", err)
 	}
 	return r, granted(r, p), nil
 }
@@ -128,7 +128,7 @@ var raceRules = []rule{
 					return err
 				}
 				if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, r, t0)}); err != nil {
-					return fmt.Errorf("Release: %w", err)
+					return fmt.Errorf("release: %w", err)
 				}
 				if _, err := oneWinner(ctx, e, p.Key, t0); err != nil {
 					return err

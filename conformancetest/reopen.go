@@ -28,7 +28,7 @@ var reopenRules = []rule{
 				return err
 			}
 			if err := e.d.Complete(ctx, complete(r, t0, nil)); err != nil {
-				return fmt.Errorf("Complete after reopening: %w", err)
+				return fmt.Errorf("complete after reopening: %w", err)
 			}
 			return nil
 		},
@@ -70,14 +70,14 @@ var reopenRules = []rule{
 				return err
 			}
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, r, t0)}); err != nil {
-				return fmt.Errorf("Release: %w", err)
+				return fmt.Errorf("release: %w", err)
 			}
 			pf, f, err := e.completed(ctx, nil)
 			if err != nil {
 				return err
 			}
 			if err := e.d.Forget(ctx, driver.ForgetParams{HolderParams: holder(pf.Key, f, t0)}); err != nil {
-				return fmt.Errorf("Forget: %w", err)
+				return fmt.Errorf("forget: %w", err)
 			}
 			e.reopen()
 			if err := e.stateIs(ctx, pf.Key, t0, driver.StateAbsent); err != nil {

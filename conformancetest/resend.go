@@ -70,7 +70,7 @@ var resendRules = []rule{
 				return err
 			}
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, r, t0)}); err != nil {
-				return fmt.Errorf("Release: %w", err)
+				return fmt.Errorf("release: %w", err)
 			}
 			delayed, err := refuse(ctx, e.d, p)
 			if err != nil {
@@ -128,7 +128,7 @@ var resendRules = []rule{
 			again := complete(done, t0.Add(lease), []byte("second"))
 			again.Note = "again"
 			if err := e.d.Complete(ctx, again); err != nil {
-				return fmt.Errorf("Complete sent again: %w", err)
+				return fmt.Errorf("complete sent again: %w", err)
 			}
 			r, err := e.get(ctx, p.Key, t0)
 			if err != nil {
@@ -148,7 +148,7 @@ var resendRules = []rule{
 			release := driver.ReleaseParams{HolderParams: holder(p.Key, r, t0)}
 			for range 2 {
 				if err := e.d.Release(ctx, release); err != nil {
-					return fmt.Errorf("Release: %w", err)
+					return fmt.Errorf("release: %w", err)
 				}
 			}
 			next, err := grant(ctx, e.d, e.claim(p.Key, t0))
@@ -175,7 +175,7 @@ var resendRules = []rule{
 			}
 			for range 2 {
 				if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, r, t0), Abandon: true}); err != nil {
-					return fmt.Errorf("Release with Abandon: %w", err)
+					return fmt.Errorf("release with Abandon: %w", err)
 				}
 				if err := e.stateIs(ctx, p.Key, t0, driver.StateUnknown); err != nil {
 					return err

@@ -17,14 +17,14 @@ func comesBack(ctx context.Context, e *env, result []byte) error {
 		return err
 	}
 	if !sameResult(got.Result, want) {
-		return fmt.Errorf("Get returned %s, want %s", showBytes(got.Result), showBytes(want))
+		return fmt.Errorf("get returned %s, want %s", showBytes(got.Result), showBytes(want))
 	}
 	r, err := refuse(ctx, e.d, e.claim(p.Key, t0))
 	if err != nil {
 		return err
 	}
 	if !sameResult(r.Result, want) {
-		return fmt.Errorf("Claim returned %s, want %s", showBytes(r.Result), showBytes(want))
+		return fmt.Errorf("claim returned %s, want %s", showBytes(r.Result), showBytes(want))
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ var resultRules = []rule{
 			clear(first.Fingerprint)
 			result := []byte("outcome")
 			if err := e.d.Complete(ctx, complete(first, t0, result)); err != nil {
-				return fmt.Errorf("Complete: %w", err)
+				return fmt.Errorf("complete: %w", err)
 			}
 			clear(result)
 			for range 2 {
@@ -143,7 +143,7 @@ var resultRules = []rule{
 			c := complete(r, t0, nil)
 			c.Note = note
 			if err := e.d.Complete(ctx, c); err != nil {
-				return fmt.Errorf("Complete: %w", err)
+				return fmt.Errorf("complete: %w", err)
 			}
 			if r, err = e.get(ctx, p.Key, t0); err != nil {
 				return err
@@ -155,7 +155,7 @@ var resultRules = []rule{
 				return err
 			}
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, r, t0), Note: note}); err != nil {
-				return fmt.Errorf("Release: %w", err)
+				return fmt.Errorf("release: %w", err)
 			}
 			// The note outlives the lease: it is kept as long as the claim would have been.
 			if r, err = grant(ctx, e.d, e.claim(p.Key, t0.Add(2*lease))); err != nil {

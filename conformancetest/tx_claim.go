@@ -32,7 +32,7 @@ func (e *env) duplicateAtOnce(ctx context.Context, d driver.Driver) error {
 		}
 	}
 	if err := tx.commit(ctx, commit(r, "outcome")); err != nil {
-		return fmt.Errorf("Commit by the holder: %w", err)
+		return fmt.Errorf("commit by the holder: %w", err)
 	}
 	return e.rowsAre(ctx, row, 1)
 }
@@ -74,7 +74,7 @@ var txClaimRules = []rule{
 				return err
 			}
 			if err := tx.commit(ctx, commit(r, "outcome")); err != nil {
-				return fmt.Errorf("Commit: %w", err)
+				return fmt.Errorf("commit: %w", err)
 			}
 			want, _ := r.AfterComplete(commit(r, "outcome").CompleteParams, t0)
 			for _, p := range []driver.ClaimParams{e.claim(r.Key, t0), asksOther(e.claim(r.Key, t0))} {
@@ -113,7 +113,7 @@ var txClaimRules = []rule{
 			c := commit(r, "outcome")
 			c.Now = next.Now
 			if err := tx.commit(ctx, c); err != nil {
-				return fmt.Errorf("Commit: %w", err)
+				return fmt.Errorf("commit: %w", err)
 			}
 			if err := e.rowsAre(ctx, row, 1); err != nil {
 				return err
@@ -150,7 +150,7 @@ var txClaimRules = []rule{
 				answer <- err
 			}()
 			if err := tx.commit(ctx, commit(r, "outcome")); err != nil {
-				return fmt.Errorf("Commit: %w", err)
+				return fmt.Errorf("commit: %w", err)
 			}
 			if err := <-answer; err != nil {
 				return err
@@ -201,7 +201,7 @@ var txClaimRules = []rule{
 				return fmt.Errorf("the record returned: %s", d)
 			}
 			if commitErr != nil {
-				return fmt.Errorf("Commit: %w", commitErr)
+				return fmt.Errorf("commit: %w", commitErr)
 			}
 			if err := e.rowsAre(ctx, row, 1); err != nil {
 				return err
@@ -226,7 +226,7 @@ var txClaimRules = []rule{
 				return err
 			}
 			if err := tx.rollback(ctx); err != nil {
-				return fmt.Errorf("Rollback: %w", err)
+				return fmt.Errorf("rollback: %w", err)
 			}
 			got, err := e.get(ctx, p.Key, now)
 			if err != nil {
@@ -236,7 +236,7 @@ var txClaimRules = []rule{
 				return err
 			}
 			if err := e.d.Complete(ctx, complete(first, now, nil)); err != nil {
-				return fmt.Errorf("Complete by the earlier holder: %w", err)
+				return fmt.Errorf("complete by the earlier holder: %w", err)
 			}
 			return nil
 		},

@@ -38,7 +38,7 @@ var txCommitRules = []rule{
 			p := commit(r, "outcome")
 			p.Now, p.Note = t0.Add(time.Second), "a note"
 			if err := tx.commit(ctx, p); err != nil {
-				return fmt.Errorf("Commit: %w", err)
+				return fmt.Errorf("commit: %w", err)
 			}
 			if err := e.rowsAre(ctx, row, 1); err != nil {
 				return err
@@ -65,7 +65,7 @@ var txCommitRules = []rule{
 				p := commit(r, "")
 				p.Result = result
 				if err := tx.commit(ctx, p); err != nil {
-					return fmt.Errorf("Commit with %s: %w", showBytes(result), err)
+					return fmt.Errorf("commit with %s: %w", showBytes(result), err)
 				}
 				if err := e.stores(ctx, r, p); err != nil {
 					return err
@@ -114,7 +114,7 @@ var txCommitRules = []rule{
 				return err
 			}
 			if err := tx.rollback(ctx); err != nil {
-				return fmt.Errorf("Rollback: %w", err)
+				return fmt.Errorf("rollback: %w", err)
 			}
 			if err := e.rowsAre(ctx, row, 0); err != nil {
 				return err
@@ -144,7 +144,7 @@ var txCommitRules = []rule{
 			p := commit(r, "a final error")
 			p.Discard = true
 			if err := tx.commit(ctx, p); err != nil {
-				return fmt.Errorf("Commit with Discard: %w", err)
+				return fmt.Errorf("commit with Discard: %w", err)
 			}
 			if err := e.rowsAre(ctx, row, 0); err != nil {
 				return err
@@ -220,7 +220,7 @@ var txCommitRules = []rule{
 				return err
 			})
 			if err := tx.commit(ctx, commit(r, "outcome")); err != nil {
-				return fmt.Errorf("Commit: %w", err)
+				return fmt.Errorf("commit: %w", err)
 			}
 			if err := errors.Join(countErr, getErr); err != nil {
 				return fmt.Errorf("reading beside the transaction: %w", err)
@@ -240,10 +240,10 @@ var txCommitRules = []rule{
 				return err
 			}
 			if err := tx.rollback(ctx); err != nil {
-				return fmt.Errorf("Rollback: %w", err)
+				return fmt.Errorf("rollback: %w", err)
 			}
 			if err := tx.commit(ctx, commit(r, "outcome")); err == nil {
-				return errors.New("Commit after Rollback answered nil")
+				return errors.New("commit after Rollback answered nil")
 			}
 			_ = tx.rollback(ctx)
 			if err := e.rowsAre(ctx, row, 0); err != nil {
@@ -256,7 +256,7 @@ var txCommitRules = []rule{
 				return err
 			}
 			if err := tx.commit(ctx, commit(r, "outcome")); err != nil {
-				return fmt.Errorf("Commit: %w", err)
+				return fmt.Errorf("commit: %w", err)
 			}
 			// Whatever these answer, they neither panic nor undo the commit.
 			_ = tx.rollback(ctx)
@@ -326,7 +326,7 @@ var txCommitRules = []rule{
 			p := commit(r, "outcome")
 			p.Now = time.Time{}
 			if err := tx.commit(ctx, p); err != nil {
-				return fmt.Errorf("Commit: %w", err)
+				return fmt.Errorf("commit: %w", err)
 			}
 			if err := e.rowsAre(ctx, row, 1); err != nil {
 				return err
@@ -351,7 +351,7 @@ var txCommitRules = []rule{
 				return err
 			}
 			if err := tx.commit(ctx, commit(r, "outcome")); err != nil {
-				return fmt.Errorf("Commit: %w", err)
+				return fmt.Errorf("commit: %w", err)
 			}
 			e.reopen()
 			if err := e.rowsAre(ctx, row, 1); err != nil {

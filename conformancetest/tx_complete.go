@@ -47,7 +47,7 @@ var txCompleteRules = []rule{
 				return err
 			}
 			if err := tx.commit(ctx, commit(r, "outcome")); err != nil {
-				return fmt.Errorf("Commit: %w", err)
+				return fmt.Errorf("commit: %w", err)
 			}
 			if err := e.rowsAre(ctx, row, 1); err != nil {
 				return err
@@ -64,7 +64,7 @@ var txCompleteRules = []rule{
 				return err
 			}
 			if err := tx.rollback(ctx); err != nil {
-				return fmt.Errorf("Rollback: %w", err)
+				return fmt.Errorf("rollback: %w", err)
 			}
 			if err := e.rowsAre(ctx, row, 0); err != nil {
 				return err
@@ -80,7 +80,7 @@ var txCompleteRules = []rule{
 				return fmt.Errorf("BeginComplete, again: %w", err)
 			}
 			if err := tx.commit(ctx, commit(r, "outcome")); err != nil {
-				return fmt.Errorf("Commit, again: %w", err)
+				return fmt.Errorf("commit, again: %w", err)
 			}
 			return e.stores(ctx, r, commit(r, "outcome"))
 		},
@@ -96,7 +96,7 @@ var txCompleteRules = []rule{
 			p := commit(r, "a final error")
 			p.Discard = true
 			if err := tx.commit(ctx, p); err != nil {
-				return fmt.Errorf("Commit with Discard: %w", err)
+				return fmt.Errorf("commit with Discard: %w", err)
 			}
 			if err := e.rowsAre(ctx, row, 0); err != nil {
 				return err
@@ -115,7 +115,7 @@ var txCompleteRules = []rule{
 			p := commit(r, "late")
 			p.Now = t0.Add(2 * lease)
 			if err := tx.commit(ctx, p); err != nil {
-				return fmt.Errorf("Commit: %w", err)
+				return fmt.Errorf("commit: %w", err)
 			}
 			if err := e.rowsAre(ctx, row, 1); err != nil {
 				return err
@@ -189,7 +189,7 @@ var txCompleteRules = []rule{
 				return err
 			}
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, r, t0)}); err != nil {
-				return fmt.Errorf("Release: %w", err)
+				return fmt.Errorf("release: %w", err)
 			}
 			if err := e.refusedComplete(ctx, "after Release", holder(p.Key, r, t0)); err != nil {
 				return err
@@ -218,11 +218,11 @@ var txCompleteRules = []rule{
 			commitErr := tx.commit(ctx, p)
 			switch {
 			case claimErr != nil && !errors.Is(claimErr, driver.ErrRetryable):
-				return fmt.Errorf("Claim beside the transaction: %w", claimErr)
+				return fmt.Errorf("claim beside the transaction: %w", claimErr)
 			case claimErr == nil && granted(got, next):
 				return fmt.Errorf("the claim was taken over beside the open transaction, and Commit answered %v", commitErr)
 			case commitErr != nil:
-				return fmt.Errorf("Commit: %w", commitErr)
+				return fmt.Errorf("commit: %w", commitErr)
 			}
 			if err := e.rowsAre(ctx, row, 1); err != nil {
 				return err

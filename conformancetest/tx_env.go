@@ -58,7 +58,6 @@ func (e *env) rowsAre(ctx context.Context, row string, want int) error {
 	return nil
 }
 
-
 // refusedBegin checks that BeginClaim is not granted, and returns what it says.
 func (e *env) refusedBegin(ctx context.Context, d driver.Driver, p driver.ClaimParams) (driver.Record, error) {
 	tx, r, err := e.tx.begin(ctx, d, p)
@@ -100,7 +99,7 @@ func (e *env) freeSoon(ctx context.Context, k driver.Key) error {
 			return false, nil
 		}
 		if err := tx.rollback(ctx); err != nil {
-			return false, fmt.Errorf("Rollback: %w", err)
+			return false, fmt.Errorf("rollback: %w", err)
 		}
 		return true, nil
 	})
@@ -122,9 +121,9 @@ func (e *env) allOrNothing(ctx context.Context, k driver.Key, row string, err er
 	case (n == 1) != done || n > 1:
 		return fmt.Errorf("%d business rows are committed, and the key is %v", n, r.StateAt(t0))
 	case err == nil && !done:
-		return errors.New("Commit answered nil, and nothing is committed")
+		return errors.New("commit answered nil, and nothing is committed")
 	case err != nil && done && !errors.Is(err, driver.ErrOutcomeUnknown):
-		return fmt.Errorf("Commit answered %v, a definite error, and everything is committed", err)
+		return fmt.Errorf("commit answered %v, a definite error, and everything is committed", err)
 	case !done:
 		return e.freeSoon(ctx, k)
 	}

@@ -165,7 +165,7 @@ var txRaceRules = []rule{
 			commitErr := tx.commit(ctx, commit(r, "outcome"))
 			_ = tx.rollback(ctx)
 			if claimErr != nil && !errors.Is(claimErr, driver.ErrRetryable) {
-				return fmt.Errorf("Claim beside the transaction, answered %t: %w", answered, claimErr)
+				return fmt.Errorf("claim beside the transaction, answered %t: %w", answered, claimErr)
 			}
 			got, err := e.get(ctx, r.Key, t0)
 			if err != nil {
@@ -173,12 +173,12 @@ var txRaceRules = []rule{
 			}
 			if commitErr == nil {
 				if got.State != driver.StateComplete || got.Token != r.Token {
-					return fmt.Errorf("Commit answered nil, and the record is %s", show(got))
+					return fmt.Errorf("commit answered nil, and the record is %s", show(got))
 				}
 				return e.rowsAre(ctx, row, 1)
 			}
 			if !granted(got, beside) {
-				return fmt.Errorf("Commit answered %v, and the record is %s, want the other claim", commitErr, show(got))
+				return fmt.Errorf("commit answered %v, and the record is %s, want the other claim", commitErr, show(got))
 			}
 			if err := notHolder("Commit", commitErr); err != nil {
 				return err
@@ -210,7 +210,7 @@ var txRaceRules = []rule{
 			case err != nil:
 				return fmt.Errorf("BeginClaim of another key: %w", err)
 			case commitErr != nil:
-				return fmt.Errorf("Commit: %w", commitErr)
+				return fmt.Errorf("commit: %w", commitErr)
 			case answered == single:
 				return fmt.Errorf("a single writer is stated: %t, and BeginClaim of another key went on: %t", single, answered)
 			}
@@ -232,7 +232,7 @@ var txRaceRules = []rule{
 					return err
 				}
 				if err := tx.rollback(ctx); err != nil {
-					return fmt.Errorf("Rollback: %w", err)
+					return fmt.Errorf("rollback: %w", err)
 				}
 				if _, err := e.refusedBegin(ctx, e.d, e.claim(p.Key, t0)); err != nil {
 					return err

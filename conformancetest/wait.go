@@ -28,7 +28,7 @@ func wakes(ctx context.Context, e *env, end func(ctx context.Context, k driver.K
 	}
 	for range waiters {
 		if err := <-results; err != nil {
-			return fmt.Errorf("Wait: got error %v, want nil once the claim has ended", err)
+			return fmt.Errorf("wait: got error %v, want nil once the claim has ended", err)
 		}
 	}
 	return nil
@@ -79,7 +79,7 @@ var waitRules = []rule{
 				{Key: done.Key, Fence: r.Fence}, {Key: p.Key, Fence: live.Fence - 1}, {Key: e.key(), Fence: 1},
 			} {
 				if err := e.d.(driver.Waiter).Wait(ctx, w); err != nil {
-					return fmt.Errorf("Wait: %w", err)
+					return fmt.Errorf("wait: %w", err)
 				}
 			}
 			return nil
@@ -102,11 +102,11 @@ var waitRules = []rule{
 			select {
 			case err := <-result:
 				if err != nil && !errors.Is(err, context.Canceled) {
-					return fmt.Errorf("Wait: got error %v, want the context's", err)
+					return fmt.Errorf("wait: got error %v, want the context's", err)
 				}
 				return nil
 			case <-time.After(e.patience):
-				return fmt.Errorf("Wait did not return within %v", e.patience)
+				return fmt.Errorf("wait did not return within %v", e.patience)
 			}
 		},
 	},
