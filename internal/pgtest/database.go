@@ -134,9 +134,13 @@ func Through(addr string) func(*pgxpool.Config) {
 	}
 }
 
-// Mode makes a pool use one of the ways in which pgx runs queries.
+// Mode makes a pool use one of the ways in which pgx runs queries; 0 is the default.
 func Mode(m pgx.QueryExecMode) func(*pgxpool.Config) {
-	return func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = m }
+	return func(c *pgxpool.Config) {
+		if m != 0 {
+			c.ConnConfig.DefaultQueryExecMode = m
+		}
+	}
 }
 
 // MaxConns limits a pool to n connections.

@@ -1,0 +1,177 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/idem-go/idem/driver"
+)
+
+// claimRounds is how often a claim looks again at a record that changed between
+// its two steps. Each round that fails is another claimer's, or the purger's, success.
+const claimRounds = 8
+
+// sqlInsert inserts a new claim, and reports whether no transaction holds the key
+// and whether the claim was inserted.
+//
+// Locking: shared advisory lock on the key until the statement is committed, so
+// that claims do not exclude one another but wait for no transaction of DoTx; a
+// conflicting row that is not committed yet is waited for, which is another
+// claim's flush. A conflict writes nothing, so that a replay needs no flush.
+const sqlInsert = `WITH c AS MATERIALIZED (
+	SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, pg_try_advisory_xact_lock_shared($2) AS free
+), i AS (
+	INSERT INTO {table} (kh, state, hold, attempt, fence, token, created_at, lease_until, retain_until, purge_after,
+		namespace, scope, id, operation, summary, note, fingerprint)
+	SELECT $3, 1, $4, 1, (extract(epoch FROM now) * 1000000)::bigint, $5, now, now + $6::interval, now + $7::interval, now + $7::interval,
+		$8, $9, $10, $11, $12, '', $13
+	FROM c WHERE free
+	ON CONFLICT (kh) DO NOTHING
+	RETURNING 1
+)
+SELECT free, EXISTS (SELECT FROM i) FROM c`
+
+// sqlRegrant gives a record that was read as seen to a new holder, and reports
+// whether no transaction holds the key and whether the record was still the same.
+//
+// Locking: the shared advisory lock as above, and the row. A row that a completing
+// transaction has locked is skipped: its key is in flight.
+const sqlRegrant = `WITH c AS MATERIALIZED (
+	SELECT pg_try_advisory_xact_lock_shared($1) AS free
+), seen AS (
+	SELECT t.kh FROM {table} t
+	WHERE (SELECT free FROM c) AND t.kh = $2 AND t.state = $3 AND t.token = $4 AND t.fence = $5 AND t.lease_until = $6 AND t.note = $7
+	FOR UPDATE SKIP LOCKED
+), u AS (
+	UPDATE {table} t SET state = 1, hold = $8, attempt = $9, fence = $10, token = $11, created_at = $12, lease_until = $13,
+		retain_until = $14, purge_after = $14, completed_at = NULL, grace_until = NULL, operation = $15, summary = $16,
+		note = $17, fingerprint = $18, result = NULL
+	FROM seen WHERE t.kh = seen.kh
+	RETURNING 1
+)
+SELECT free, EXISTS (SELECT FROM u) FROM c`
+
+// sqlReclaim is sqlRegrant for a record that time has made absent. It waits for
+// the row: who has locked it is the purger, and the key is free when it is done.
+const sqlReclaim = `WITH c AS MATERIALIZED (
+	SELECT pg_try_advisory_xact_lock_shared($1) AS free
+), u AS (
+	UPDATE {table} t SET state = 1, hold = $8, attempt = $9, fence = $10, token = $11, created_at = $12, lease_until = $13,
+		retain_until = $14, purge_after = $14, completed_at = NULL, grace_until = NULL, operation = $15, summary = $16,
+		note = $17, fingerprint = $18, result = NULL
+	WHERE (SELECT free FROM c) AND t.kh = $2 AND t.state = $3 AND t.token = $4 AND t.fence = $5 AND t.lease_until = $6 AND t.note = $7
+	RETURNING 1
+)
+SELECT free, EXISTS (SELECT FROM u) FROM c`
+
+// sqlExtend extends the lease of a claim that was sent twice.
+//
+// Locking: the row, waiting for whoever has it.
+const sqlExtend = `UPDATE {table} SET lease_until = $4
+	WHERE kh = $1 AND state = 1 AND token = $2 AND fence = $3 AND lease_until < $4`
+
+// Claim implements [driver.Driver]: one round trip, and a second one to take over
+// or reuse a record that is there. The Fingerprint and LeaseUntil of the record
+// are zero when the key is held by a transaction and has no record yet.
+func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record, error) {
+	if err := p.Validate(); err != nil {
+		return driver.Record{}, err
+	}
+	var r driver.Record
+	err := d.do(ctx, func(conn *pgconn.PgConn) (err error) {
+		r, err = d.claim(ctx, conn, p)
+		return err
+	})
+	if err != nil {
+		return driver.Record{}, err
+	}
+	return r, nil
+}
+
+func (d *Driver) claim(ctx context.Context, conn *pgconn.PgConn, p driver.ClaimParams) (r driver.Record, err error) {
+	kh, k := d.hash(p.Key), d.stored(p.Key)
+	insert := stmt(d.sql(sqlInsert),
+		instant(p.Now), int8(d.lock(kh)), uuid(kh), boolean(p.Hold), uuid(p.Token), interval(p.Lease), interval(p.Retention),
+		text(d.namespace), text(k.Scope), text(k.ID), text(p.Operation), text(p.Summary), bytea(p.Fingerprint))
+	read := d.get(kh, p.Now)
+	for range claimRounds {
+		results, err := exec(ctx, conn, insert, read)
+		if err != nil {
+			return r, err
+		}
+		said := only(results[0])
+		free, inserted := said.bool(), said.bool()
+		if said.err != nil {
+			return r, said.err
+		}
+		if r, err = recordOf(results[1], p.Key); err != nil || inserted {
+			return r, err
+		}
+		if r.State == driver.StateAbsent {
+			if !free {
+				return busy(p.Key, r), nil
+			}
+			continue // deleted between the two statements
+		}
+		next, write := r.AfterClaim(p, r.Now)
+		next = micro(next)
+		switch {
+		case !write:
+			return next, nil
+		case r.Token == p.Token && r.Fence == next.Fence:
+			if _, err := exec(ctx, conn, stmt(d.sql(sqlExtend), uuid(kh), uuid(r.Token), int8(r.Fence), instant(next.LeaseUntil))); err != nil {
+				return r, err
+			}
+			if r, err = d.look(ctx, conn, p.Key, p.Now); err != nil || r.HeldBy(p.Token, next.Fence) {
+				return r, err
+			}
+			continue
+		case !free:
+			return busy(p.Key, r), nil
+		}
+		granted, err := d.regrant(ctx, conn, kh, r, next)
+		if err != nil || granted {
+			return next, err
+		}
+	}
+	return busy(p.Key, r), nil
+}
+
+// regrant replaces the record seen by next, unless it has changed or is locked.
+func (d *Driver) regrant(ctx context.Context, conn *pgconn.PgConn, kh driver.KeyHash, seen, next driver.Record) (bool, error) {
+	template := sqlReclaim
+	if seen.StateAt(seen.Now) == driver.StateUnknown {
+		template = sqlRegrant
+	}
+	results, err := exec(ctx, conn, stmt(d.sql(template),
+		int8(d.lock(kh)), uuid(kh), int2(int16(seen.State)), uuid(seen.Token), int8(seen.Fence), instant(seen.LeaseUntil), text(seen.Note),
+		boolean(next.Hold), int4(int32(next.Attempt)), int8(next.Fence), uuid(next.Token), instant(next.CreatedAt),
+		instant(next.LeaseUntil), instant(next.RetainUntil), text(next.Operation), text(next.Summary), text(next.Note), bytea(next.Fingerprint)))
+	if err != nil {
+		return false, err
+	}
+	said := only(results[0])
+	said.bool()
+	return said.bool(), said.err
+}
+
+// busy returns what is known of a claim that an open transaction holds, seen as
+// the record r or as none. Only a claim of the same operation and request takes
+// over an unknown record; one that reuses an absent record may be any.
+func busy(k driver.Key, r driver.Record) driver.Record {
+	held := driver.Record{Key: k, State: driver.StateInFlight, Now: r.Now}
+	if r.StateAt(r.Now) == driver.StateUnknown {
+		held.Operation, held.Fingerprint, held.Summary = r.Operation, r.Fingerprint, r.Summary
+	}
+	return held
+}
+
+// micro cuts the instants that the pure functions computed to what is stored.
+func micro(r driver.Record) driver.Record {
+	for _, t := range []*time.Time{&r.CreatedAt, &r.LeaseUntil, &r.CompletedAt, &r.RetainUntil, &r.GraceUntil} {
+		*t = driver.Micro(*t)
+	}
+	return r
+}

@@ -1,0 +1,193 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/idem-go/idem/driver"
+)
+
+// errOpenRows is returned by Commit when the connection still delivers a result.
+var errOpenRows = errors.New("postgres: rows or batch results of the transaction are still open; close them before returning")
+
+// sqlInsertOutcome stores claim and outcome in one row. It divides by zero, which
+// aborts the transaction before the COMMIT behind it, unless the record is the one
+// that was read when the transaction began ($18 to $22), or still absent (NULLs).
+//
+// Locking: the row, waiting for whoever has it. The primary key, not the advisory
+// lock, is what lets one transaction commit.
+const sqlInsertOutcome = `WITH c AS MATERIALIZED (
+	SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), u AS (
+	INSERT INTO {table} AS t (kh, state, hold, attempt, fence, token, created_at, lease_until,
+		completed_at, retain_until, grace_until, purge_after,
+		namespace, scope, id, operation, summary, note, fingerprint, result)
+	SELECT $2, 2, $3, $4, $5, $6, $7, $8,
+		now, now + $9::interval, now + $9::interval + $10::interval, now + $11::interval,
+		$12, $13, $14, $15, $16, $17, $23, $24
+	FROM c
+	ON CONFLICT (kh) DO UPDATE SET state = 2, hold = excluded.hold, attempt = excluded.attempt, fence = excluded.fence,
+		token = excluded.token, created_at = excluded.created_at, lease_until = excluded.lease_until,
+		completed_at = excluded.completed_at, retain_until = excluded.retain_until, grace_until = excluded.grace_until,
+		purge_after = excluded.purge_after, operation = excluded.operation, summary = excluded.summary,
+		note = excluded.note, fingerprint = excluded.fingerprint, result = excluded.result
+	WHERE t.state = $18 AND t.token = $19 AND t.fence = $20 AND t.lease_until = $21 AND t.note = $22
+	RETURNING 1
+)
+SELECT 1 / count(*) FROM u`
+
+// sqlCompleteOutcome is sqlComplete, and divides by zero when the claim is no
+// longer the holder's.
+//
+// Locking: the row, which BeginComplete has locked.
+const sqlCompleteOutcome = `WITH u AS (` + sqlComplete + ` RETURNING 1) SELECT 1 / count(*) FROM u`
+
+// Commit implements [driver.Tx].
+func (t *openTx) Commit(ctx context.Context, p driver.CommitParams) error {
+	if t.ended {
+		return pgx.ErrTxClosed
+	}
+	err := p.Validate()
+	if err == nil {
+		err = t.usable(p.Discard)
+	}
+	if err == nil && (p.Key != t.holder.Key || p.Token != t.holder.Token || p.Fence != t.holder.Fence) {
+		err = driver.ErrNotHolder
+	}
+	if err != nil {
+		t.end(ctx, err)
+		return err
+	}
+	var batch []statement
+	if p.Discard {
+		batch = append(batch, stmt("ROLLBACK TO SAVEPOINT "+savepoint))
+	}
+	commit := "COMMIT"
+	if t.d.tx.CommitQuery != "" {
+		commit = t.d.tx.CommitQuery
+	}
+	stored := len(batch)
+	batch = append(batch, t.store(p.CompleteParams), stmt(commit))
+
+	conn := t.conn.Conn().PgConn()
+	results, err := exec(ctx, conn, batch...)
+	lost := isLost(conn, err)
+	switch {
+	case err == nil && results[stored+1].CommandTag.String() == "ROLLBACK":
+		err = pgx.ErrTxCommitRollback
+	case err == nil || lost:
+	case len(results) == stored && code(err) == codeDivisionByZero:
+		err = driver.ErrNotHolder
+	case len(results) == stored && code(err) == codeUniqueViolation:
+		// Committed by another after this transaction's snapshot was taken.
+		err = fmt.Errorf("%w: %w", driver.ErrRetryable, err)
+	case code(err) == codeFailedTransaction:
+		err = fmt.Errorf("%w: %w", pgx.ErrTxCommitRollback, err)
+	}
+	if lost {
+		t.drop()
+		return t.resolve(ctx, err)
+	}
+	t.end(ctx, err)
+	return t.d.translate(ctx, err)
+}
+
+// store returns the statement that stores the outcome.
+func (t *openTx) store(p driver.CompleteParams) statement {
+	out := outcome(p)
+	if !t.claim {
+		return stmt(t.d.sql(sqlCompleteOutcome), append(t.d.holder(p.HolderParams), out...)...)
+	}
+	next, k := t.next, t.d.stored(t.next.Key)
+	if p.Note != "" {
+		next.Note = p.Note
+	}
+	seen := []arg{
+		int2(int16(t.seen.State)), uuid(t.seen.Token), int8(t.seen.Fence), instant(t.seen.LeaseUntil), text(t.seen.Note),
+	}
+	if t.seen.State == driver.StateAbsent {
+		for i := range seen {
+			seen[i].value = nil
+		}
+	}
+	args := []arg{
+		instant(p.Now), uuid(t.kh), boolean(next.Hold), int4(int32(next.Attempt)), int8(next.Fence), uuid(next.Token),
+		instant(next.CreatedAt), instant(next.LeaseUntil), out[1], out[2], out[3],
+		text(t.d.namespace), text(k.Scope), text(k.ID), text(next.Operation), text(next.Summary), text(next.Note),
+	}
+	args = append(append(args, seen...), bytea(next.Fingerprint), bytea(p.Result))
+	return stmt(t.d.sql(sqlInsertOutcome), args...)
+}
+
+// sqlFate reports whether the transaction of a lost connection has ended, as far
+// as its advisory lock tells, and whether the server is the one that writes.
+//
+// Locking: the advisory lock on the key, if it is free, for this statement's transaction.
+const sqlFate = `SELECT pg_try_advisory_xact_lock($1), pg_is_in_recovery()`
+
+// sqlFateRow reads the record of a holder. Where BeginComplete locked the row,
+// getting that lock means that its transaction has ended.
+//
+// Locking: the row, unless somebody has it.
+const sqlFateRow = `SELECT state FROM {table} WHERE kh = $1 AND token = $2 AND fence = $3 FOR UPDATE SKIP LOCKED`
+
+// resolve finds out how a commit ended whose answer was lost to err. It returns
+// nil when it succeeded, an error that matches driver.ErrRetryable when everything
+// was rolled back, and driver.ErrOutcomeUnknown when the server could not tell in time.
+func (t *openTx) resolve(ctx context.Context, err error) error {
+	err = t.d.translate(ctx, err)
+	bounded, cancel := detached(ctx)
+	defer cancel()
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		committed, known := t.fate(bounded)
+		switch {
+		case committed:
+			return nil
+		case known:
+			return fmt.Errorf("%w: the connection was lost before the commit: %w", driver.ErrRetryable, err)
+		}
+		select {
+		case <-bounded.Done():
+			return fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// fate looks the record up once, on another connection.
+func (t *openTx) fate(ctx context.Context) (committed, known bool) {
+	err := t.d.once(ctx, func(conn *pgconn.PgConn) error {
+		h := t.d.holder(t.holder)
+		// Read committed, so that the record is read after the lock was taken.
+		results, err := exec(ctx, conn, stmt("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), stmt(sqlFate, int8(t.d.lock(t.kh))),
+			stmt(t.d.sql(sqlHeld), h...), stmt(t.d.sql(sqlFateRow), h...), stmt("ROLLBACK"))
+		if err != nil {
+			rollback(ctx, conn)
+			return err
+		}
+		said := only(results[1])
+		free, standby := said.bool(), said.bool()
+		if said.err != nil {
+			return said.err
+		}
+		state := driver.StateAbsent
+		if len(results[2].Rows) == 1 {
+			row := only(results[2])
+			if state = driver.State(row.int2()); row.err != nil {
+				return row.err
+			}
+		}
+		// A record that is not there in the end was not committed: it would be
+		// kept for its retention. One that is still in flight under this token
+		// could only be completed by the transaction that had locked it.
+		committed = state == driver.StateComplete
+		known = committed || free && !standby && (t.claim || len(results[3].Rows) == 1 || state == driver.StateAbsent)
+		return nil
+	})
+	return committed && err == nil, known && err == nil
+}

@@ -1,0 +1,207 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem/driver"
+)
+
+// savepoint is set before the application's first statement: what Commit with
+// Discard goes back to.
+const savepoint = "idem_claim"
+
+// sqlLock reports whether the key was free of other transactions, and whether
+// this one can write.
+//
+// Locking: the exclusive advisory lock on the key, until the transaction ends,
+// without waiting. The record is read by the next statement, whose snapshot sees
+// what the lock's last holder committed.
+const sqlLock = `SELECT pg_try_advisory_xact_lock($1), current_setting('transaction_read_only')::bool`
+
+// sqlHolder finds the claim of a holder.
+//
+// Locking: the row, until the transaction ends, waiting for whoever has it. The
+// advisory lock, taken where it is free, tells others without making them wait.
+const sqlHolder = `SELECT 1 FROM {table} WHERE kh = $1 AND state = 1 AND token = $2 AND fence = $3 FOR UPDATE`
+
+// openTx is an open transaction that holds a key.
+type openTx struct {
+	d      *Driver
+	conn   *pgxpool.Conn
+	handle *handle
+	holder driver.HolderParams
+	kh     driver.KeyHash
+	ended  bool
+
+	// Of BeginClaim: the record as it was read, absent included, and the claim
+	// that Commit stores together with the outcome.
+	claim      bool
+	seen, next driver.Record
+}
+
+// Handle implements [driver.Tx].
+func (t *openTx) Handle() pgx.Tx { return t.handle }
+
+// begin returns the statements that open a transaction.
+func (d *Driver) begin() []statement {
+	all := []statement{stmt(beginSQL(d.tx))}
+	if d.idle > 0 {
+		all = append(all, stmt("SET LOCAL idle_in_transaction_session_timeout = "+strconv.FormatInt(d.idle.Milliseconds(), 10)))
+	}
+	return all
+}
+
+func beginSQL(o pgx.TxOptions) string {
+	if o.BeginQuery != "" {
+		return o.BeginQuery
+	}
+	sql := "BEGIN"
+	if o.IsoLevel != "" {
+		sql += " ISOLATION LEVEL " + string(o.IsoLevel)
+	}
+	for _, mode := range []string{string(o.AccessMode), string(o.DeferrableMode)} {
+		if mode != "" {
+			sql += " " + strings.ToUpper(mode)
+		}
+	}
+	return sql
+}
+
+// open acquires a connection and sends the opening of a transaction. The results
+// are those of the statements given. When open fails, nothing is left open.
+func (d *Driver) open(ctx context.Context, statements ...statement) (*pgxpool.Conn, []*pgconn.Result, error) {
+	if err := d.ready(ctx); err != nil {
+		return nil, nil, err
+	}
+	c, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, d.translate(ctx, err)
+	}
+	all := d.begin()
+	skip := len(all)
+	all = append(append(all, statements...), stmt("SAVEPOINT "+savepoint))
+	results, err := exec(ctx, c.Conn().PgConn(), all...)
+	if err != nil {
+		return nil, nil, d.abort(ctx, c, err)
+	}
+	return c, results[skip:], nil
+}
+
+// abort rolls back, gives the connection back and returns err, translated.
+func (d *Driver) abort(ctx context.Context, c *pgxpool.Conn, err error) error {
+	rollback(ctx, c.Conn().PgConn())
+	d.release(c, err)
+	return d.translate(ctx, err)
+}
+
+// BeginClaim implements [driver.TxDriver]. A duplicate, or a key that has an
+// outcome, costs a second round trip, which rolls back.
+func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.Tx[pgx.Tx], driver.Record, error) {
+	if err := p.Validate(); err != nil {
+		return nil, driver.Record{}, err
+	}
+	// The number of the advisory lock depends on the table, which is looked up once.
+	if err := d.ready(ctx); err != nil {
+		return nil, driver.Record{}, err
+	}
+	kh := d.hash(p.Key)
+	c, results, err := d.open(ctx, stmt(sqlLock, int8(d.lock(kh))), d.get(kh, p.Now))
+	if err != nil {
+		return nil, driver.Record{}, err
+	}
+	said := only(results[0])
+	free, readOnly := said.bool(), said.bool()
+	seen, err := recordOf(results[1], p.Key)
+	switch {
+	case said.err != nil:
+		err = said.err
+	case err == nil && readOnly:
+		// Said before the work is done rather than when it is committed.
+		err = errReadOnly{}
+	}
+	if err != nil {
+		return nil, driver.Record{}, d.abort(ctx, c, err)
+	}
+	next, _ := seen.AfterClaim(p, seen.Now)
+	next = micro(next)
+	granted := next.State == driver.StateInFlight && next.Token == p.Token
+	if granted && !free {
+		granted, next = false, busy(p.Key, seen)
+	}
+	if !granted {
+		return nil, next, d.abort(ctx, c, nil)
+	}
+	t := &openTx{
+		d: d, conn: c, handle: newHandle(c.Conn()), kh: kh, claim: true, seen: seen, next: next,
+		holder: driver.HolderParams{Key: p.Key, Token: p.Token, Fence: next.Fence},
+	}
+	return t, next, nil
+}
+
+// BeginComplete implements [driver.TxDriver].
+func (d *Driver) BeginComplete(ctx context.Context, p driver.HolderParams) (driver.Tx[pgx.Tx], error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	if err := d.ready(ctx); err != nil {
+		return nil, err
+	}
+	kh := d.hash(p.Key)
+	c, results, err := d.open(ctx, stmt(sqlLock, int8(d.lock(kh))), stmt(d.sql(sqlHolder), d.holder(p)...))
+	if err != nil {
+		return nil, err
+	}
+	if len(results[1].Rows) == 0 {
+		return nil, d.abort(ctx, c, driver.ErrNotHolder)
+	}
+	p.Now = time.Time{}
+	return &openTx{d: d, conn: c, handle: newHandle(c.Conn()), kh: kh, holder: p}, nil
+}
+
+// Rollback implements [driver.Tx]. It does not depend on ctx, and its nil means
+// that nothing of the transaction will ever be committed.
+func (t *openTx) Rollback(ctx context.Context) error {
+	if t.ended {
+		return pgx.ErrTxClosed
+	}
+	t.end(ctx, nil)
+	return nil
+}
+
+// end rolls back what is still open and gives the connection back.
+func (t *openTx) end(ctx context.Context, err error) {
+	rollback(ctx, t.conn.Conn().PgConn())
+	t.d.release(t.conn, err)
+	t.drop()
+}
+
+// drop gives the connection back; one that is not idle is destroyed.
+func (t *openTx) drop() {
+	t.ended = true
+	t.handle.close()
+	t.conn.Release()
+}
+
+// usable returns why a commit cannot even be sent.
+func (t *openTx) usable(discard bool) error {
+	conn := t.conn.Conn().PgConn()
+	switch {
+	case conn.IsClosed():
+		return fmt.Errorf("%w: the connection was lost inside the transaction: %w", driver.ErrRetryable, pgconn.ErrConnClosed)
+	case conn.IsBusy():
+		return errOpenRows
+	case conn.TxStatus() == 'I':
+		return fmt.Errorf("%w: the application ended the transaction itself, by SQL", driver.ErrOutcomeUnknown)
+	case conn.TxStatus() == 'E' && !discard:
+		return fmt.Errorf("%w: a statement failed and its error was not returned", pgx.ErrTxCommitRollback)
+	}
+	return nil
+}

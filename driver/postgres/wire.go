@@ -1,0 +1,200 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/idem-go/idem/driver"
+)
+
+// statement is one statement of a batch. Batches are sent as unnamed statements,
+// parsed in their order: nothing stays in the session, and a statement is parsed
+// after those before it have run. pgx.Batch would parse all of them first, which
+// fails behind a ROLLBACK TO, and would name them.
+type statement struct {
+	sql  string
+	args []arg
+}
+
+func stmt(sql string, args ...arg) statement { return statement{sql, args} }
+
+// arg is a parameter in the binary format; a nil value is NULL.
+type arg struct {
+	oid   uint32
+	value []byte
+}
+
+func uuid[T ~[16]byte](v T) arg { return arg{pgtype.UUIDOID, v[:]} }
+func bytea(v []byte) arg        { return arg{pgtype.ByteaOID, v} }
+func text(v string) arg         { return arg{pgtype.TextOID, append([]byte{}, v...)} }
+func int2(v int16) arg          { return arg{pgtype.Int2OID, binary.BigEndian.AppendUint16(nil, uint16(v))} }
+func int4(v int32) arg          { return arg{pgtype.Int4OID, binary.BigEndian.AppendUint32(nil, uint32(v))} }
+func int8(v int64) arg          { return arg{pgtype.Int8OID, binary.BigEndian.AppendUint64(nil, uint64(v))} }
+
+func boolean(v bool) arg {
+	if v {
+		return arg{pgtype.BoolOID, []byte{1}}
+	}
+	return arg{pgtype.BoolOID, []byte{0}}
+}
+
+// epoch is the instant from which PostgreSQL counts microseconds.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+// instant is a timestamptz; the zero time is NULL.
+func instant(t time.Time) arg {
+	if t.IsZero() {
+		return arg{pgtype.TimestamptzOID, nil}
+	}
+	return arg{pgtype.TimestamptzOID, binary.BigEndian.AppendUint64(nil, uint64(t.UnixMicro()-epoch))}
+}
+
+// interval has no days or months, whose length would depend on the session's time zone.
+func interval(d time.Duration) arg {
+	return arg{pgtype.IntervalOID, append(binary.BigEndian.AppendUint64(nil, uint64(d.Microseconds())), make([]byte, 8)...)}
+}
+
+// exec sends the statements in one round trip and returns the results of those
+// that succeeded. Outside a transaction block they are one transaction.
+func exec(ctx context.Context, conn *pgconn.PgConn, statements ...statement) ([]*pgconn.Result, error) {
+	var batch pgconn.Batch
+	for _, s := range statements {
+		values, oids, formats := make([][]byte, len(s.args)), make([]uint32, len(s.args)), make([]int16, len(s.args))
+		for i, a := range s.args {
+			values[i], oids[i], formats[i] = a.value, a.oid, 1
+		}
+		batch.ExecParams(s.sql, values, oids, formats, []int16{1})
+	}
+	results, err := conn.ExecBatch(ctx, &batch).ReadAll()
+	for i, r := range results {
+		if r.Err != nil {
+			return results[:i], cmpErr(err, r.Err)
+		}
+	}
+	return results, err
+}
+
+func cmpErr(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+// errReply is wrapped by errors about a reply that no query of the driver has.
+var errReply = errors.New("unexpected reply of the server")
+
+// row reads the columns of one row in the binary format, from left to right. The
+// first that is not what was asked for sets err, and the others are zero.
+type row struct {
+	values [][]byte
+	err    error
+}
+
+// only returns the row of a result that has exactly one.
+func only(r *pgconn.Result) *row {
+	if len(r.Rows) != 1 {
+		return &row{err: fmt.Errorf("%w: %d rows, want 1", errReply, len(r.Rows))}
+	}
+	return &row{values: r.Rows[0]}
+}
+
+// next returns the bytes of the next column, nil for NULL, which have the given
+// size unless that is negative.
+func (r *row) next(size int) []byte {
+	if r.err != nil {
+		return nil
+	}
+	if len(r.values) == 0 {
+		r.err = fmt.Errorf("%w: too few columns", errReply)
+		return nil
+	}
+	v := r.values[0]
+	r.values = r.values[1:]
+	if v != nil && size >= 0 && len(v) != size {
+		r.err = fmt.Errorf("%w: a column of %d bytes, want %d", errReply, len(v), size)
+		return nil
+	}
+	return v
+}
+
+func (r *row) bytes() []byte { return r.next(-1) }
+func (r *row) text() string  { return string(r.next(-1)) }
+
+func (r *row) bool() bool {
+	v := r.next(1)
+	return v != nil && v[0] != 0
+}
+
+func (r *row) int2() int16 {
+	if v := r.next(2); v != nil {
+		return int16(binary.BigEndian.Uint16(v))
+	}
+	return 0
+}
+
+func (r *row) int4() int32 {
+	if v := r.next(4); v != nil {
+		return int32(binary.BigEndian.Uint32(v))
+	}
+	return 0
+}
+
+func (r *row) int8() int64 {
+	if v := r.next(8); v != nil {
+		return int64(binary.BigEndian.Uint64(v))
+	}
+	return 0
+}
+
+func (r *row) uuid() (a [16]byte) {
+	copy(a[:], r.next(16))
+	return a
+}
+
+func (r *row) instant() time.Time {
+	if v := r.next(8); v != nil {
+		return time.UnixMicro(int64(binary.BigEndian.Uint64(v)) + epoch).UTC()
+	}
+	return time.Time{}
+}
+
+// recordColumns are the columns that [row.record] reads, of a table called t and
+// an instant called c.now. Naming each keeps a column that somebody adds harmless.
+const recordColumns = `c.now, t.state, t.hold, t.attempt, t.fence, t.token, t.created_at, t.lease_until, t.completed_at, ` +
+	`t.retain_until, t.grace_until, t.scope, t.id, t.operation, t.summary, t.note, t.fingerprint`
+
+// record reads recordColumns. All but the instant are NULL when there is no record.
+func (r *row) record() driver.Record {
+	return driver.Record{
+		Now: r.instant(), State: driver.State(r.int2()), Hold: r.bool(), Attempt: int(r.int4()), Fence: r.int8(), Token: r.uuid(),
+		CreatedAt: r.instant(), LeaseUntil: r.instant(), CompletedAt: r.instant(), RetainUntil: r.instant(), GraceUntil: r.instant(),
+		Key: driver.Key{Scope: r.text(), ID: r.text()}, Operation: r.text(), Summary: r.text(), Note: r.text(), Fingerprint: r.bytes(),
+	}
+}
+
+// recordOf reads recordColumns and the result, of the record of k.
+func recordOf(res *pgconn.Result, k driver.Key) (driver.Record, error) {
+	row := only(res)
+	r := row.record()
+	r.Result = row.bytes()
+	if row.err != nil {
+		return driver.Record{}, row.err
+	}
+	switch stored := r.Key; {
+	case r.State == driver.StateAbsent:
+		return driver.Record{Now: r.Now}, nil
+	case r.State > driver.StateReleased:
+		return driver.Record{}, fmt.Errorf("%w: state %d", driver.ErrForeignRecord, r.State)
+	case stored != k && stored != driver.Key{}:
+		return driver.Record{}, fmt.Errorf("%w: its scope and id are not those of its hash", driver.ErrForeignRecord)
+	}
+	r.Key = k
+	return r, nil
+}
