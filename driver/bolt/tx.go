@@ -38,16 +38,16 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 	}
 	h := d.hash(p.Key)
 	r, write, err := d.peek(h, p)
-	if err != nil || !write {
+	if err != nil || !write && !granted(r, p) {
 		return nil, r, err
 	}
 	// From here on duplicates are answered at once, though the writer may have to be waited for.
 	if other, ok := d.held.Enter(p.Key, r); !ok {
 		return nil, inFlight(other, at(p.Now)), nil
 	}
-	t, r, err := d.begin(ctx, p.Key, func(old driver.Record) (driver.Record, bool, error) {
-		next, write := old.AfterClaim(p, at(p.Now))
-		return next, write, nil
+	t, r, err := d.begin(ctx, p.Key, func(old driver.Record) (driver.Record, bool) {
+		next, _ := old.AfterClaim(p, at(p.Now))
+		return next, granted(next, p)
 	})
 	if t == nil {
 		d.held.Leave(p.Key)
@@ -56,6 +56,10 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 	d.held.Update(p.Key, r)
 	t.entered = true
 	return t, r, nil
+}
+
+func granted(r driver.Record, p driver.ClaimParams) bool {
+	return r.State == driver.StateInFlight && r.Token == p.Token
 }
 
 // BeginComplete implements [driver.TxDriver]. It waits for the writer as long as
@@ -67,23 +71,23 @@ func (d *Driver) BeginComplete(ctx context.Context, p driver.HolderParams) (driv
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	t, _, err := d.begin(ctx, p.Key, func(old driver.Record) (driver.Record, bool, error) {
-		if !old.HeldBy(p.Token, p.Fence) {
-			return old, false, driver.ErrNotHolder
-		}
-		return old, true, nil
+	t, _, err := d.begin(ctx, p.Key, func(old driver.Record) (driver.Record, bool) {
+		return old, old.HeldBy(p.Token, p.Fence)
 	})
-	if t == nil {
+	if err != nil {
 		return nil, err
+	}
+	if t == nil {
+		return nil, driver.ErrNotHolder
 	}
 	// A duplicate that waits for the writer may have entered the key already.
 	_, t.entered = d.held.Enter(p.Key, t.claim)
 	return t, nil
 }
 
-// begin takes the writer, opens a transaction and puts into it the record that claim
-// returns. Without a transaction it leaves nothing behind.
-func (d *Driver) begin(ctx context.Context, k driver.Key, claim func(driver.Record) (driver.Record, bool, error)) (t *tx, r driver.Record, err error) {
+// begin takes the writer, opens a transaction, and puts into it the record that claim makes of
+// the one there is. Without a grant it returns no transaction and leaves none behind.
+func (d *Driver) begin(ctx context.Context, k driver.Key, claim func(driver.Record) (next driver.Record, granted bool)) (t *tx, r driver.Record, err error) {
 	release, err := d.group.Hold(ctx)
 	if err != nil {
 		return nil, r, err
@@ -111,10 +115,10 @@ func (d *Driver) begin(ctx context.Context, k driver.Key, claim func(driver.Reco
 	if err != nil {
 		return nil, r, err
 	}
-	next, write, err := claim(old)
+	next, ok := claim(old)
 	next = named(next, k)
-	if err != nil || !write {
-		return nil, next, err
+	if !ok {
+		return nil, next, nil
 	}
 	if err := b.put(h, old, next); err != nil {
 		return nil, r, err

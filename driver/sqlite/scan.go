@@ -1,0 +1,196 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/idem-go/idem/driver"
+)
+
+// Batch sizes: other writers wait for a chunk of Purge, some milliseconds.
+const (
+	purgeChunk = 256
+	listChunk  = 500
+)
+
+// Reads the index of what is due. Run outside a transaction to look, without a lock; inside
+// one under the write lock, before the same records are changed.
+const dueSQL = `SELECT ` + columns + ` FROM idem_keys WHERE due_us <= ? ORDER BY due_us LIMIT ?`
+
+// Purge implements [driver.Driver]. It deletes in small transactions; when one
+// fails, or ctx ends between two, it returns what was deleted before and the error.
+func (d *Driver) Purge(ctx context.Context, p driver.PurgeParams) (int, error) {
+	if err := p.Validate(); err != nil {
+		return 0, err
+	}
+	now := at(p.Now)
+	total := 0
+	for total < p.Limit {
+		if err := ctx.Err(); err != nil {
+			return total, err
+		}
+		chunk := min(purgeChunk, p.Limit-total)
+		n, err := d.purge(ctx, now, chunk)
+		total += n
+		if err != nil || n < chunk {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+func (d *Driver) purge(ctx context.Context, now time.Time, limit int) (n int, err error) {
+	due, err := d.anyDue(ctx, now)
+	if err != nil || !due {
+		return 0, err
+	}
+	err = d.write(ctx, func(t *txn) (bool, error) {
+		n = 0
+		records, err := t.due(now, limit)
+		if err != nil {
+			return false, err
+		}
+		for h, r := range records {
+			next, due, remove := r.AfterPurge(now)
+			switch {
+			case !due:
+				continue
+			case remove:
+				err = t.remove(h)
+			default:
+				err = t.put(h, r, next)
+			}
+			if err != nil {
+				return true, err
+			}
+			n++
+		}
+		return n > 0, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// anyDue reports whether there is anything to purge, without the write lock.
+func (d *Driver) anyDue(ctx context.Context, now time.Time) (bool, error) {
+	limit, cancel := d.bounded(ctx)
+	defer cancel()
+	st, err := d.prepared(limit)
+	if err != nil {
+		return false, d.translate(ctx, limit, err)
+	}
+	err = retry(limit, func() error {
+		_, _, err := scan(st[stmtDue].QueryRowContext(limit, micros(now), 1), false)
+		return err
+	})
+	if err == sql.ErrNoRows {
+		return false, nil
+	}
+	return err == nil, d.translate(ctx, limit, err)
+}
+
+// due returns records that are due, by their hashes. Results that are there are empty.
+func (t *txn) due(now time.Time, limit int) (map[driver.KeyHash]driver.Record, error) {
+	rows, err := t.stmt(stmtDue).QueryContext(t.ctx, micros(now), limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	records := make(map[driver.KeyHash]driver.Record)
+	for rows.Next() {
+		r, h, err := scan(rows, false)
+		if err != nil {
+			return nil, err
+		}
+		records[h] = r
+	}
+	return records, rows.Err()
+}
+
+// Reads in the order of the rowid, without a lock in WAL mode. There is no index on
+// the state: it would cost every claim, for what a person asks now and then.
+const listSQL = `SELECT seq, ` + columns + ` FROM idem_keys WHERE seq > ? AND state = ? ORDER BY seq LIMIT ?`
+
+// List implements [driver.Lister], oldest key first. A page of rare records takes
+// as long as a scan of the table. Results are omitted.
+func (d *Driver) List(ctx context.Context, p driver.ListParams) (records []driver.Record, next string, err error) {
+	if err := p.Validate(); err != nil {
+		return nil, "", err
+	}
+	after := int64(0)
+	if p.After != "" {
+		if after, err = strconv.ParseInt(p.After, 10, 64); err != nil || after < 0 {
+			return nil, "", fmt.Errorf("%w: the cursor is not one of this driver's", driver.ErrInvalidParams)
+		}
+	}
+	now := at(p.Now)
+	stored := driver.StateInFlight
+	if p.State == driver.StateComplete || p.State == driver.StateExpired {
+		stored = driver.StateComplete
+	}
+	last := after // of the records returned
+	for {
+		page, err := d.page(ctx, after, stored)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, l := range page {
+			after = l.seq
+			if l.record.StateAt(now) != p.State {
+				continue
+			}
+			if len(records) == p.Limit {
+				return records, strconv.FormatInt(last, 10), nil
+			}
+			l.record.Now, l.record.Result = now, nil
+			records = append(records, l.record)
+			last = l.seq
+		}
+		if len(page) < listChunk {
+			return records, "", nil
+		}
+	}
+}
+
+type listed struct {
+	seq    int64
+	record driver.Record
+}
+
+// seqRow is a row whose first column is seq.
+type seqRow struct {
+	rows *sql.Rows
+	seq  *int64
+}
+
+func (r seqRow) Scan(dest ...any) error { return r.rows.Scan(append([]any{r.seq}, dest...)...) }
+
+func (d *Driver) page(ctx context.Context, after int64, state driver.State) (page []listed, err error) {
+	limit, cancel := d.bounded(ctx)
+	defer cancel()
+	if _, err := d.prepared(limit); err != nil {
+		return nil, d.translate(ctx, limit, err)
+	}
+	err = retry(limit, func() error {
+		page = page[:0]
+		rows, err := d.db.QueryContext(limit, d.sql(listSQL), after, int(state), listChunk)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var l listed
+			if l.record, _, err = scan(seqRow{rows, &l.seq}, false); err != nil {
+				return err
+			}
+			page = append(page, l)
+		}
+		return rows.Err()
+	})
+	return page, d.translate(ctx, limit, err)
+}

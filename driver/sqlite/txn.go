@@ -1,0 +1,206 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"fmt"
+	"sync"
+
+	"github.com/idem-go/idem/driver"
+)
+
+// txn is a write transaction on a connection of its own, which goes back to the pool when
+// it ends.
+type txn struct {
+	d      *Driver
+	conn   *sql.Conn
+	tx     *sql.Tx
+	ctx    context.Context // has the caller's values, and never ends: interrupting a write would roll back everything
+	cancel context.CancelFunc
+	stmts  [numStatements]*sql.Stmt
+}
+
+// writer opens and ends the transactions of groups.
+type writer struct{ d *Driver }
+
+func (w writer) Begin(ctx context.Context) (*txn, error) { return w.d.begin(ctx) }
+
+func (w writer) Commit(t *txn) error {
+	limit, cancel := w.d.bounded(t.ctx)
+	defer cancel()
+	return w.d.translate(t.ctx, limit, t.commit(limit))
+}
+
+func (w writer) Rollback(t *txn) { _ = t.rollback() }
+
+// Takes the write lock, though it changes nothing: reading first would make a
+// deferred transaction fail with SQLITE_BUSY_SNAPSHOT when it writes.
+const lockSQL = `UPDATE idem_keys SET fence = fence WHERE seq = -1`
+
+// begin opens a transaction that holds the write lock. It waits for it until ctx
+// ends, or for the busy timeout.
+func (d *Driver) begin(ctx context.Context) (t *txn, err error) {
+	limit, cancel := d.bounded(ctx)
+	defer cancel()
+	if _, err := d.prepared(limit); err != nil {
+		return nil, d.translate(ctx, limit, err)
+	}
+	err = retry(limit, func() error {
+		t, err = d.beginOn(limit, d.sql(lockSQL))
+		return err
+	})
+	if err != nil {
+		return nil, d.translate(ctx, limit, err)
+	}
+	return t, nil
+}
+
+// beginOn begins on a connection of the pool and runs the first statement. Until it
+// returns, the end of limit ends the waiting; from then on nothing interrupts the
+// transaction.
+func (d *Driver) beginOn(limit context.Context, first string) (*txn, error) {
+	conn, err := d.db.Conn(limit)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.checkPragmas(limit, conn); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	t := &txn{d: d, conn: conn, ctx: context.WithoutCancel(limit)}
+	own, cancel := context.WithCancel(t.ctx)
+	t.cancel = cancel
+	stop := context.AfterFunc(limit, cancel)
+	t.tx, err = conn.BeginTx(own, nil)
+	if err == nil {
+		_, err = t.tx.ExecContext(own, first)
+	}
+	if !stop() && err == nil {
+		err = limit.Err()
+	}
+	if err != nil {
+		_ = t.rollback()
+		return nil, err
+	}
+	return t, nil
+}
+
+// Ends the transaction; SQLITE_BUSY leaves it open and may be tried again (a
+// reader holds up the commit where the journal is not a write-ahead log).
+const commitSQL = `COMMIT`
+
+// commit commits, waiting for readers until limit ends, and ends t in any case. It does
+// so by statement: Tx.Commit rolls back at the first SQLITE_BUSY. An error that
+// matches [driver.ErrOutcomeUnknown] may hide a commit; after any other there is none.
+func (t *txn) commit(limit context.Context) error {
+	err := retry(limit, func() error {
+		_, err := t.tx.ExecContext(limit, commitSQL)
+		return err
+	})
+	if err == nil {
+		t.close()
+		return nil
+	}
+	if t.rollback() == nil {
+		return err
+	}
+	// SQLite is out of the transaction by itself: the statement was done when limit
+	// ended, or it failed and rolled back. What it wrote before a failed flush may be found again
+	// by the recovery after a crash.
+	if limit.Err() != nil || code(err) == codeIOErr {
+		return fmt.Errorf("sqlite: %w: %w", driver.ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// rollback ends t without a trace. It returns an error when there was no
+// transaction to roll back: sql.ErrTxDone when the application ended it, and one of SQLite
+// when a statement did. A connection that may still be in one does not go back to the pool,
+// where it would keep everyone from writing.
+func (t *txn) rollback() error {
+	var err error
+	if t.tx != nil {
+		err = t.tx.Rollback()
+	}
+	if err != nil {
+		_ = t.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	}
+	t.close()
+	return err
+}
+
+// close gives the connection back. After a COMMIT by statement database/sql
+// still has to be told; its own ROLLBACK finds no transaction.
+func (t *txn) close() {
+	if t.tx != nil {
+		_ = t.tx.Rollback()
+	}
+	t.cancel()
+	_ = t.conn.Close()
+}
+
+// stmt returns a prepared statement of the Driver, for use in t.
+func (t *txn) stmt(i int) *sql.Stmt {
+	if t.stmts[i] == nil {
+		t.stmts[i] = t.tx.StmtContext(t.ctx, t.d.ready.Load()[i])
+	}
+	return t.stmts[i]
+}
+
+// statements are the prepared statements of a Driver, by the constants below.
+// database/sql prepares them again on every connection that runs them.
+type statements [numStatements]*sql.Stmt
+
+const (
+	stmtGet = iota
+	stmtInsert
+	stmtUpdate
+	stmtDelete
+	stmtDue
+	numStatements
+)
+
+var statementSQL = [numStatements]string{
+	stmtGet: getSQL, stmtInsert: insertSQL, stmtUpdate: updateSQL, stmtDelete: deleteSQL, stmtDue: dueSQL,
+}
+
+// prepared returns the statements. The first call checks the configuration; a
+// call that fails leaves that to the next.
+func (d *Driver) prepared(limit context.Context) (*statements, error) {
+	if st := d.ready.Load(); st != nil {
+		return st, nil
+	}
+	select {
+	case d.checking <- struct{}{}:
+		defer func() { <-d.checking }()
+	case <-limit.Done():
+		return nil, limit.Err()
+	}
+	if st := d.ready.Load(); st != nil {
+		return st, nil
+	}
+	if err := d.check(limit); err != nil {
+		return nil, err
+	}
+	st := new(statements)
+	undo := sync.OnceFunc(func() {
+		for _, s := range st {
+			if s != nil {
+				_ = s.Close()
+			}
+		}
+	})
+	for i, query := range statementSQL {
+		err := retry(limit, func() (err error) {
+			st[i], err = d.db.PrepareContext(limit, d.sql(query))
+			return err
+		})
+		if err != nil {
+			undo()
+			return nil, err
+		}
+	}
+	d.ready.Store(st)
+	return st, nil
+}
