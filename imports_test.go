@@ -65,6 +65,11 @@ func local(importPath string) (rel string, ok bool) {
 // standardOnly names the packages that an application gets without any dependency.
 var standardOnly = []string{"", "driver", "driver/memory", "fingerprint", "idemhttp"}
 
+// canonicalJSON may be linked by the packages that make fingerprints, too.
+const canonicalJSON = "github.com/gowebpki/jcs"
+
+func mayLinkCanonicalJSON(rel string) bool { return rel == "fingerprint" || rel == "idemhttp" }
+
 // clients names the module that each driver may use beside the standard library.
 var clients = map[string]string{
 	"driver/bolt":     "go.etcd.io/bbolt",
@@ -90,6 +95,7 @@ func violations(all map[string]listed, imports map[string][]string) (bad []strin
 		for _, dep := range p.Deps {
 			depRel, ours := local(dep)
 			switch {
+			case dep == canonicalJSON && mayLinkCanonicalJSON(rel):
 			case !ours && !all[dep].Standard && slices.Contains(standardOnly, rel):
 				bad = append(bad, fmt.Sprintf("%s links %s: it may use only the standard library", importPath, dep))
 			case isDriver && ours && depRel == "":
@@ -148,6 +154,9 @@ func TestImportRules(t *testing.T) {
 		{"", "example.com/third", true},
 		{"driver", "example.com/third", true},
 		{"idemhttp", "example.com/third", true},
+		{"fingerprint", "example.com/third", true},
+		{"fingerprint", canonicalJSON, false},
+		{"", canonicalJSON, true},
 		{"driver/redis", "github.com/redis/go-redis/v9", false},
 		{"driver/redis", "github.com/redis/go-redis/v9/maintnotifications", false},
 		{"driver/redis", "example.com/third", true},
