@@ -30,7 +30,9 @@ func (e *engine) watch(ctx context.Context, req request, rec driver.Record, p *p
 		if left := p.left(); left <= 0 {
 			return rec, inFlight(rec, rec.Now)
 		}
-		if e.waiter != nil && !woken {
+		// A transaction in progress may not show in the store, which then has
+		// nothing to signal.
+		if e.waiter != nil && !woken && !rec.LeaseUntil.IsZero() {
 			woken = e.wake(ctx, req.key, rec, p)
 		} else {
 			woken = false
