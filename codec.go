@@ -20,12 +20,18 @@ type Codec interface {
 	Unmarshal(data []byte, v any) error
 }
 
-// jsonCodec is the default. A string or []byte is stored as it is; everything
-// else is JSON, in which numbers held by an interface come back as json.Number,
-// so that integers over 2^53 keep every digit.
-type jsonCodec struct{}
+// defaultCodec is JSON, except for a string or []byte, which are stored as they are.
+func defaultCodec[R any]() (Codec, error) {
+	switch any((*R)(nil)).(type) {
+	case *string, *[]byte:
+		return rawCodec{}, nil
+	}
+	return jsonCodec{}, encodable[R]()
+}
 
-func (jsonCodec) Marshal(v any) ([]byte, error) {
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) ([]byte, error) {
 	switch v := v.(type) {
 	case string:
 		return []byte(v), nil
@@ -35,6 +41,26 @@ func (jsonCodec) Marshal(v any) ([]byte, error) {
 		}
 		return append([]byte{0}, v...), nil // one byte tells empty from nil
 	}
+	return nil, fmt.Errorf("%T is neither string nor []byte", v)
+}
+
+func (rawCodec) Unmarshal(data []byte, v any) error {
+	switch v := v.(type) {
+	case *string:
+		*v = string(data)
+	case *[]byte:
+		if *v = nil; len(data) > 0 {
+			*v = append([]byte{}, data[1:]...)
+		}
+	}
+	return nil
+}
+
+// jsonCodec is JSON in which numbers held by an interface come back as
+// json.Number, so that integers over 2^53 keep every digit.
+type jsonCodec struct{}
+
+func (jsonCodec) Marshal(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err == nil && replaced(b) {
 		return nil, errors.New("a string is not valid UTF-8, which JSON cannot hold")
@@ -43,16 +69,6 @@ func (jsonCodec) Marshal(v any) ([]byte, error) {
 }
 
 func (jsonCodec) Unmarshal(data []byte, v any) error {
-	switch v := v.(type) {
-	case *string:
-		*v = string(data)
-		return nil
-	case *[]byte:
-		if *v = nil; len(data) > 0 {
-			*v = append([]byte{}, data[1:]...)
-		}
-		return nil
-	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	if err := d.Decode(v); err != nil {

@@ -32,9 +32,6 @@ func newEngine(drv driver.Driver, cfg Config) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Codec == nil {
-		cfg.Codec = jsonCodec{}
-	}
 	e := &engine{drv: drv, cfg: cfg, single: drv.Guarantees().SingleWriter}
 	e.waiter, _ = drv.(driver.Waiter)
 	e.lister, _ = drv.(driver.Lister)

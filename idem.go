@@ -26,8 +26,8 @@ func New[R any](drv driver.Driver, cfg Config) (*Operation[R], error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := e.cfg.Codec.(jsonCodec); ok {
-		if err := encodable[R](); err != nil {
+	if e.cfg.Codec == nil {
+		if e.cfg.Codec, err = defaultCodec[R](); err != nil {
 			return nil, &ConfigError{"result type", err.Error()}
 		}
 	}
