@@ -141,7 +141,7 @@ const sqlFateRow = `SELECT state FROM {table} WHERE kh = $1 AND token = $2 AND f
 // was rolled back, and driver.ErrOutcomeUnknown when the server could not tell in time.
 func (t *openTx) resolve(ctx context.Context, err error) error {
 	err = t.d.translate(ctx, err)
-	bounded, cancel := detached(ctx)
+	bounded, cancel := t.d.detached(ctx)
 	defer cancel()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
 		committed, known := t.fate(bounded)
@@ -167,7 +167,7 @@ func (t *openTx) fate(ctx context.Context) (committed, known bool) {
 		results, err := exec(ctx, conn, stmt("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), stmt(sqlFate, int8(t.d.lock(t.kh))),
 			stmt(t.d.sql(sqlHeld), h...), stmt(t.d.sql(sqlFateRow), h...), stmt("ROLLBACK"))
 		if err != nil {
-			rollback(ctx, conn)
+			t.d.rollback(ctx, conn)
 			return err
 		}
 		said := only(results[1])

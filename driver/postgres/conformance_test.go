@@ -38,6 +38,7 @@ var configurations = []struct {
 func TestConformance(t *testing.T) {
 	for _, c := range configurations {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			set := setup{
 				pool:   []func(*pgxpool.Config){pgtest.Mode(c.mode)},
 				driver: append(c.options, postgres.WithTxOptions(pgx.TxOptions{IsoLevel: c.level})),

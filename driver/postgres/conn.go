@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// settleTimeout bounds what has to be done after the caller's context ended:
+	// patience bounds what has to be done after the caller's context ended:
 	// rolling back, and finding out how a commit went.
-	settleTimeout = 5 * time.Second
+	patience = 5 * time.Second
 	// sends is how often a verb is sent in all, while the server answers with a
 	// serialization failure. No code of the application is involved, and every
 	// verb may be sent twice.
 	sends = 4
 )
 
-// detached returns a context that outlives ctx, for at most settleTimeout.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+// detached returns a context that outlives ctx, but not for long.
+func (d *Driver) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), d.patience)
 }
 
 // do runs a verb that is a transaction of its own on a connection of the pool.
@@ -53,7 +53,7 @@ func (d *Driver) once(ctx context.Context, verb func(*pgconn.PgConn) error) erro
 // no writes: after a failover the pool would keep it otherwise.
 func (d *Driver) release(c *pgxpool.Conn, err error) {
 	if code(err) == codeReadOnly {
-		ctx, cancel := detached(context.Background())
+		ctx, cancel := d.detached(context.Background())
 		c.Conn().Close(ctx)
 		cancel()
 	}
@@ -63,8 +63,8 @@ func (d *Driver) release(c *pgxpool.Conn, err error) {
 // rollback ends the transaction of a connection whatever became of ctx. When it
 // returns, the server has undone it, or could not be asked and undoes it as soon
 // as it sees that the connection is gone.
-func rollback(ctx context.Context, conn *pgconn.PgConn) {
-	ctx, cancel := detached(ctx)
+func (d *Driver) rollback(ctx context.Context, conn *pgconn.PgConn) {
+	ctx, cancel := d.detached(ctx)
 	defer cancel()
 	if !conn.IsClosed() && !conn.IsBusy() && conn.TxStatus() != 'I' {
 		if _, err := exec(ctx, conn, stmt("ROLLBACK")); err == nil {

@@ -46,6 +46,7 @@ type options struct {
 	idle      time.Duration
 	tx        pgx.TxOptions
 	async     bool
+	patience  time.Duration
 	err       error
 }
 
@@ -91,7 +92,7 @@ func AllowAsyncCommit() Option { return func(o *options) { o.async = true } }
 // to close. It should have a connection for every transaction that runs at the
 // same time, and some more for those who ask meanwhile.
 func New(pool *pgxpool.Pool, opts ...Option) *Driver {
-	d := &Driver{pool: pool, options: options{name: DefaultTable, idle: DefaultIdleTimeout}}
+	d := &Driver{pool: pool, options: options{name: DefaultTable, idle: DefaultIdleTimeout, patience: patience}}
 	for _, o := range opts {
 		o(&d.options)
 	}

@@ -97,7 +97,7 @@ func (d *Driver) open(ctx context.Context, statements ...statement) (*pgxpool.Co
 
 // abort rolls back, gives the connection back and returns err, translated.
 func (d *Driver) abort(ctx context.Context, c *pgxpool.Conn, err error) error {
-	rollback(ctx, c.Conn().PgConn())
+	d.rollback(ctx, c.Conn().PgConn())
 	d.release(c, err)
 	return d.translate(ctx, err)
 }
@@ -178,7 +178,7 @@ func (t *openTx) Rollback(ctx context.Context) error {
 
 // end rolls back what is still open and gives the connection back.
 func (t *openTx) end(ctx context.Context, err error) {
-	rollback(ctx, t.conn.Conn().PgConn())
+	t.d.rollback(ctx, t.conn.Conn().PgConn())
 	t.d.release(t.conn, err)
 	t.drop()
 }
