@@ -1,6 +1,6 @@
-// Package dirdriver is a whole driver on one page: a directory with a file for
+// Package customdriver is a whole driver on one page: a directory with a file for
 // each record. It is made to be read; one process may use a directory.
-package dirdriver
+package customdriver
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package dirdriver
+package customdriver
 
 import (
 	"testing"
