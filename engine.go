@@ -110,10 +110,17 @@ func (e *engine) claimParams(req request, token driver.Token) driver.ClaimParams
 }
 
 // do is the life of a call: lead the flight of the key, or follow it.
-func (e *engine) do(ctx context.Context, key Key, fp Fingerprint, m mode) (answer, error) {
+func (e *engine) do(ctx context.Context, key Key, fp Fingerprint, m mode, opts []CallOption) (answer, error) {
 	req, err := e.request(key, fp)
 	if err != nil {
 		return answer{}, err
+	}
+	o := callOptions{wait: e.cfg.Wait}
+	for _, set := range opts {
+		set(&o)
+	}
+	if o.wait < 0 {
+		return answer{}, fmt.Errorf("idem: %w: WaitAtMost(%v)", ErrInvalidArgument, o.wait)
 	}
 	if err := e.refuseNested(ctx, key); err != nil {
 		return answer{}, err
@@ -121,7 +128,7 @@ func (e *engine) do(ctx context.Context, key Key, fp Fingerprint, m mode) (answe
 	if ctx.Err() != nil {
 		return answer{}, fmt.Errorf("idem: %w", ended(ctx))
 	}
-	p := &patience{limit: e.cfg.Wait}
+	p := &patience{limit: o.wait}
 	for fresh := false; ; fresh = true {
 		f, leader := e.flights.join(key)
 		if leader {

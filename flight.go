@@ -144,6 +144,8 @@ func (e *engine) follow(ctx context.Context, req request, f *flight, p *patience
 		return replay(f.rec), true, nil
 	case a == actClaim || a == actTakeover:
 		return answer{}, false, nil
+	case a == actInFlight && p.limit > 0: // the leader did not wait, but this call does
+		return answer{}, false, nil
 	case fresh || f.rec.State == driver.StateComplete && a == actMismatch:
 		return answer{}, true, refuse(a, f.rec, req, f.rec.Now)
 	}

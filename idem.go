@@ -78,6 +78,20 @@ type Result[R any] struct {
 	NotStored error
 }
 
+// CallOption changes one call of an operation.
+type CallOption func(*callOptions)
+
+type callOptions struct {
+	wait time.Duration
+}
+
+// WaitAtMost is [Config.Wait] for one call: how long it waits, as a duplicate, for
+// the holder of its key. 0 means not to wait; a negative duration is
+// [ErrInvalidArgument].
+func WaitAtMost(d time.Duration) CallOption {
+	return func(o *callOptions) { o.wait = d }
+}
+
 // Do runs fn, unless the operation named by key has run: then it returns the
 // stored outcome. fn runs under a lease, outside any transaction of the store;
 // the lease is renewed until fn has returned and its outcome is stored.
@@ -101,7 +115,7 @@ type Result[R any] struct {
 //   - [ErrNotRecorded]: fn returned an outcome that could not be stored; it is in the Result
 //   - [ErrLeaseLost]: fn was cancelled; it is also matched beside ErrNotRecorded
 //   - the error of ctx, when it ended before fn was run
-func (o *Operation[R]) Do(ctx context.Context, key Key, fp Fingerprint, fn func(context.Context, *Run) (R, error)) (Result[R], error) {
+func (o *Operation[R]) Do(ctx context.Context, key Key, fp Fingerprint, fn func(context.Context, *Run) (R, error), opts ...CallOption) (Result[R], error) {
 	if fn == nil {
 		return Result[R]{}, fmt.Errorf("idem: %w: fn is nil", ErrInvalidArgument)
 	}
@@ -110,7 +124,7 @@ func (o *Operation[R]) Do(ctx context.Context, key Key, fp Fingerprint, fn func(
 		value, w = o.judge(fn(ctx, run))
 		return w
 	}}
-	ans, err := o.e.do(ctx, key, fp, m)
+	ans, err := o.e.do(ctx, key, fp, m, opts)
 	return o.result(ans, value, err)
 }
 

@@ -47,7 +47,7 @@ func NewTx[R, T any](drv driver.TxDriver[T], cfg Config) (*TxOperation[R, T], er
 //   - [ErrStore]: the store failed, and everything was rolled back
 //   - [ErrUnknown]: the answer to the commit was lost, and the record could not be read;
 //     call again with the same key. The value is in the Result
-func (o *TxOperation[R, T]) DoTx(ctx context.Context, key Key, fp Fingerprint, fn func(ctx context.Context, tx T) (R, error)) (Result[R], error) {
+func (o *TxOperation[R, T]) DoTx(ctx context.Context, key Key, fp Fingerprint, fn func(ctx context.Context, tx T) (R, error), opts ...CallOption) (Result[R], error) {
 	if fn == nil {
 		return Result[R]{}, fmt.Errorf("idem: %w: fn is nil", ErrInvalidArgument)
 	}
@@ -56,7 +56,7 @@ func (o *TxOperation[R, T]) DoTx(ctx context.Context, key Key, fp Fingerprint, f
 		value, w = o.judge(fn(ctx, tx))
 		return w
 	}}
-	ans, err := o.e.do(ctx, key, fp, m)
+	ans, err := o.e.do(ctx, key, fp, m, opts)
 	return o.result(ans, value, err)
 }
 
@@ -69,7 +69,7 @@ func (o *TxOperation[R, T]) DoTx(ctx context.Context, key Key, fp Fingerprint, f
 // wrote is rolled back. Since the effect of fn has happened, the context of then
 // does not end with ctx: it has [Config.SettleTimeout]. When the transaction or
 // its commit fails, the error matches [ErrNotRecorded] and the claim stays held.
-func (o *TxOperation[R, T]) DoThenTx(ctx context.Context, key Key, fp Fingerprint, fn func(context.Context, *Run) (R, error), then func(ctx context.Context, tx T, v R) (R, error)) (Result[R], error) {
+func (o *TxOperation[R, T]) DoThenTx(ctx context.Context, key Key, fp Fingerprint, fn func(context.Context, *Run) (R, error), then func(ctx context.Context, tx T, v R) (R, error), opts ...CallOption) (Result[R], error) {
 	if fn == nil || then == nil {
 		return Result[R]{}, fmt.Errorf("idem: %w: fn or then is nil", ErrInvalidArgument)
 	}
@@ -89,7 +89,7 @@ func (o *TxOperation[R, T]) DoThenTx(ctx context.Context, key Key, fp Fingerprin
 			return w
 		})
 	}
-	ans, err := o.e.do(ctx, key, fp, m)
+	ans, err := o.e.do(ctx, key, fp, m, opts)
 	return o.result(ans, value, err)
 }
 

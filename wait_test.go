@@ -260,6 +260,37 @@ func TestMaxWaiters(t *testing.T) {
 	})
 }
 
+// A call that waits and joins while one that does not is claiming has to wait all
+// the same: the first is answered ErrInFlight, and the others are not.
+func TestWaiterFollowsOneThatDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		drv := newFaulty(memory.New())
+		claimByHand(t, drv, 10*time.Second)
+		op := newOp[int](t, drv, idem.Config{})
+		drv.set("claim", func(context.Context) error { time.Sleep(time.Second); return nil }, nil)
+		var n, ok, busy atomic.Int64
+		var callers sync.WaitGroup
+		for i := range 16 {
+			wait := idem.WaitAtMost(time.Duration(i%4) * time.Minute)
+			callers.Go(func() {
+				switch _, err := op.Do(t.Context(), key("k"), print("a"), slow(&n, 0, nil), wait); {
+				case err == nil:
+					ok.Add(1)
+				case errors.Is(err, idem.ErrInFlight):
+					busy.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		callers.Wait()
+		if ok.Load() != 12 || busy.Load() != 4 || n.Load() != 1 {
+			t.Errorf("%d results, %d in flight, %d runs; want 12, 4 and 1", ok.Load(), busy.Load(), n.Load())
+		}
+	})
+}
+
 // Waiters read, and one of them for all: whatever their number, the store sees one poller.
 func TestOnePollerPerKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -384,5 +415,34 @@ func TestStoreFailsWhileWaiting(t *testing.T) {
 		if n.Load() != 0 {
 			t.Error("fn ran")
 		}
+	})
+}
+
+// One call may wait longer, or not at all, than its operation says; calls of
+// both kinds share a leader.
+func TestWaitAtMost(t *testing.T) {
+	eachStore(t, idem.Config{Wait: 3 * time.Second}, func(t *testing.T, a, b *idem.Operation[int], _ driver.Driver) {
+		var n atomic.Int64
+		go a.Do(t.Context(), key("k"), print("a"), slow(&n, 20*time.Second, nil))
+		synctest.Wait()
+		var callers sync.WaitGroup
+		for wait, want := range map[time.Duration]error{0: idem.ErrInFlight, time.Second: idem.ErrInFlight, time.Minute: nil} {
+			for range 3 {
+				callers.Go(func() {
+					began := time.Now()
+					res, err := b.Do(t.Context(), key("k"), print("a"), slow(&n, 0, nil), idem.WaitAtMost(wait))
+					took, limit := time.Since(began), min(wait, 20*time.Second)
+					if !errors.Is(err, want) || want == nil && res.Value != 1 || took < limit || took > limit+maxLate {
+						t.Errorf("WaitAtMost(%v): %+v, %v after %v", wait, res, err, took)
+					}
+				})
+			}
+		}
+		callers.Wait()
+		if n.Load() != 1 {
+			t.Errorf("fn ran %d times", n.Load())
+		}
+		_, err := b.Do(t.Context(), key("k"), print("a"), slow(&n, 0, nil), idem.WaitAtMost(-1))
+		wantErr(t, err, idem.ErrInvalidArgument)
 	})
 }
