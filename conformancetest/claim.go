@@ -216,6 +216,9 @@ var claimRules = []rule{
 			if d := diff(r, want); d != "" {
 				return fmt.Errorf("the record returned: %s", d)
 			}
+			if !r.Hold {
+				return fmt.Errorf("the record is no longer held: %s", show(r))
+			}
 			return nil
 		},
 	},

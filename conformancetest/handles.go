@@ -14,11 +14,12 @@ var handleRules = []rule{
 		promise: "a claim made through one handle is in flight at once through another",
 		needs:   aSecondHandle,
 		check: func(ctx context.Context, e *env) error {
+			other := e.other()
 			p, r, err := e.held(ctx)
 			if err != nil {
 				return err
 			}
-			got, err := refuse(ctx, e.other(), e.claim(p.Key, t0))
+			got, err := refuse(ctx, other, e.claim(p.Key, t0))
 			if err != nil {
 				return err
 			}
@@ -30,12 +31,13 @@ var handleRules = []rule{
 		promise: "an outcome stored through one handle is replayed at once through another",
 		needs:   aSecondHandle,
 		check: func(ctx context.Context, e *env) error {
+			other := e.other()
 			p, r, err := e.held(ctx)
 			if err != nil {
 				return err
 			}
 			// The claim may be ended through another handle too: it belongs to the token.
-			if err := e.other().Complete(ctx, complete(r, t0, []byte("outcome"))); err != nil {
+			if err := other.Complete(ctx, complete(r, t0, []byte("outcome"))); err != nil {
 				return fmt.Errorf("complete through the other handle: %w", err)
 			}
 			for _, d := range e.handles() {
@@ -55,12 +57,13 @@ var handleRules = []rule{
 		promise: "a takeover through one handle stops the earlier holder at another",
 		needs:   aSecondHandle,
 		check: func(ctx context.Context, e *env) error {
+			other := e.other()
 			p, r, err := e.held(ctx)
 			if err != nil {
 				return err
 			}
 			now := t0.Add(lease)
-			if _, err := grant(ctx, e.other(), e.claim(p.Key, now)); err != nil {
+			if _, err := grant(ctx, other, e.claim(p.Key, now)); err != nil {
 				return err
 			}
 			for _, v := range holderVerbs {
@@ -76,6 +79,7 @@ var handleRules = []rule{
 		promise: "what one handle released or forgot is absent at once through another",
 		needs:   aSecondHandle,
 		check: func(ctx context.Context, e *env) error {
+			other := e.other()
 			p, r, err := e.held(ctx)
 			if err != nil {
 				return err
@@ -83,7 +87,7 @@ var handleRules = []rule{
 			if err := e.d.Release(ctx, driver.ReleaseParams{HolderParams: holder(p.Key, r, t0)}); err != nil {
 				return fmt.Errorf("release: %w", err)
 			}
-			if _, err := grant(ctx, e.other(), e.claim(p.Key, t0)); err != nil {
+			if _, err := grant(ctx, other, e.claim(p.Key, t0)); err != nil {
 				return err
 			}
 			p, r, err = e.completed(ctx, nil)
@@ -93,7 +97,7 @@ var handleRules = []rule{
 			if err := e.d.Forget(ctx, driver.ForgetParams{HolderParams: holder(p.Key, r, t0)}); err != nil {
 				return fmt.Errorf("forget: %w", err)
 			}
-			_, err = grant(ctx, e.other(), e.claim(p.Key, t0))
+			_, err = grant(ctx, other, e.claim(p.Key, t0))
 			return err
 		},
 	},

@@ -92,7 +92,10 @@ func (w *walk) step(ctx context.Context, d driver.Driver, k *modelKey) (err erro
 func (w *walk) claimStep(ctx context.Context, d driver.Driver, k *modelKey) error {
 	p := w.claim(k.key, w.now)
 	if n := len(k.holders); n > 0 && w.rnd.IntN(4) == 0 {
-		p.Token = k.holders[w.rnd.IntN(n)].Token // a delayed or repeated claim
+		p.Token = k.holders[n-1].Token // repeated, or delayed on the network
+		if w.rnd.IntN(2) == 0 {
+			p.Token = k.holders[w.rnd.IntN(n)].Token
+		}
 	}
 	if w.rnd.IntN(6) == 0 {
 		p = asksOther(p)

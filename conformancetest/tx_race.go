@@ -158,8 +158,10 @@ var txRaceRules = []rule{
 				return err
 			}
 			beside := e.claim(r.Key, t0)
+			took := false
 			answered, claimErr := blockable(ctx, func(ctx context.Context) error {
-				_, err := e.d.Claim(ctx, beside)
+				got, err := e.d.Claim(ctx, beside)
+				took = err == nil && granted(got, beside)
 				return err
 			})
 			commitErr := tx.commit(ctx, commit(r, "outcome"))
@@ -172,6 +174,9 @@ var txRaceRules = []rule{
 				return err
 			}
 			if commitErr == nil {
+				if took {
+					return errors.New("the claim beside the transaction was granted, and Commit answered nil")
+				}
 				if got.State != driver.StateComplete || got.Token != r.Token {
 					return fmt.Errorf("commit answered nil, and the record is %s", show(got))
 				}
