@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -65,6 +66,10 @@ func (h *handle) CopyFrom(ctx context.Context, table pgx.Identifier, columns []s
 func (h *handle) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := h.err(); err != nil {
 		return pgx.FailedBatchResults(b, err)
+	}
+	// What Batch.BeginTx queues would end with a commit of this transaction.
+	if q := b.QueuedQueries; len(q) > 0 && len(q[0].SQL) >= 5 && strings.EqualFold(q[0].SQL[:5], "BEGIN") {
+		return pgx.FailedBatchResults(b, ErrManagedTx)
 	}
 	return h.conn.SendBatch(ctx, b)
 }

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -57,7 +58,7 @@ func (s *store) again(t testing.TB, set setup) *store {
 func (s *store) claim() driver.ClaimParams {
 	s.ids++
 	return driver.ClaimParams{
-		Key:       driver.Key{Scope: "tenant", ID: "key-" + string(rune('a'+s.ids%26)) + time.Duration(s.ids).String()},
+		Key:       driver.Key{Scope: "tenant", ID: fmt.Sprintf("key-%d", s.ids)},
 		Operation: "orders.create", Fingerprint: []byte("fingerprint"), Summary: "summary",
 		Token: driver.NewToken(), Lease: time.Minute, Retention: time.Hour,
 	}
@@ -141,5 +142,18 @@ func eventually(t testing.TB, what string, ready func() bool) {
 			t.Fatalf("%s did not happen", what)
 		}
 		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// insertComplete writes a complete record past the driver and its locks.
+func (s *store) insertComplete(t testing.TB, p driver.ClaimParams, result string) {
+	t.Helper()
+	kh := p.Key.Hash("", nil)
+	if _, err := s.pool.Exec(t.Context(), `INSERT INTO idem_records
+		(kh, state, hold, attempt, fence, token, created_at, lease_until, completed_at, retain_until, grace_until, purge_after,
+			namespace, scope, id, operation, summary, note, fingerprint, result)
+		VALUES ($1, 2, false, 1, 1, $2, now(), now(), now(), now() + '1 h', now() + '1 h', now() + '1 h', '', $3, $4, $5, '', '', $6, $7)`,
+		kh[:], p.Token[:], p.Key.Scope, p.Key.ID, p.Operation, p.Fingerprint, []byte(result)); err != nil {
+		t.Fatal(err)
 	}
 }
