@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -62,10 +63,22 @@ func (d *Driver) call(ctx context.Context, s *goredis.Script, k driver.Key, now 
 
 // refused says what stands under the key of h instead of a record of this version.
 func refused(head string, h driver.KeyHash) error {
-	if _, err := driver.DecodeRecord([]byte(head), h); err != nil {
+	if _, err := decode(head, h); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: the script could not read it", driver.ErrForeignRecord)
+}
+
+// mark is what a stored value begins with; see record.lua.
+const mark = "idem"
+
+// decode reads a stored value, or as much of one as holds everything but its result.
+func decode(value string, h driver.KeyHash) (driver.Record, error) {
+	record, ok := strings.CutPrefix(value, mark)
+	if !ok {
+		return driver.Record{}, fmt.Errorf("%w: another application's data stand under it", driver.ErrForeignRecord)
+	}
+	return driver.DecodeRecord([]byte(record), h)
 }
 
 // name returns the key of a record in Redis. Only the hash is in braces, so a

@@ -19,7 +19,7 @@ const oldest = 7
 // contexts. Otherwise its error matches driver.ErrUnsafeConfig and says what to
 // change; it is a store failure when a server cannot be asked.
 //
-// The first verb runs it, and each one after that until it has passed. An
+// The first verb runs it, and each one after that, until it has passed once. An
 // application may run it too, at its start or as a health check: it costs one
 // round trip to every master.
 func (d *Driver) Check(ctx context.Context) error {
@@ -50,6 +50,7 @@ func (d *Driver) Check(ctx context.Context) error {
 			return fmt.Errorf("%w (server %s)", err, n.addr())
 		}
 	}
+	d.checked.Store(true)
 	return nil
 }
 
@@ -67,11 +68,7 @@ func (d *Driver) ensureChecked(ctx context.Context) error {
 	if d.checked.Load() {
 		return nil
 	}
-	if err := d.Check(ctx); err != nil {
-		return err
-	}
-	d.checked.Store(true)
-	return nil
+	return d.Check(ctx)
 }
 
 func (d *Driver) judge(info map[string]string) error {

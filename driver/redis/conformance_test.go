@@ -21,9 +21,9 @@ func uniquePrefix() redis.Option {
 }
 
 // store is a harness over clients that connect makes.
-func store(config string, connect func(testing.TB) goredis.UniversalClient) conformancetest.Harness {
-	prefix := uniquePrefix()
-	open := func(t testing.TB) driver.Driver { return redis.New(connect(t), prefix) }
+func store(config string, connect func(testing.TB) goredis.UniversalClient, opts ...redis.Option) conformancetest.Harness {
+	opts = append(opts, uniquePrefix())
+	open := func(t testing.TB) driver.Driver { return redis.New(connect(t), opts...) }
 	return conformancetest.Harness{
 		Config: config,
 		New:    open,
@@ -42,6 +42,13 @@ func TestConformanceSingle(t *testing.T) {
 			}))
 		})
 	}
+}
+
+func TestConformanceSecret(t *testing.T) {
+	addr := redistest.Addr(t)
+	conformancetest.Run(t, store("secret", func(t testing.TB) goredis.UniversalClient {
+		return redistest.Client(t, addr)
+	}, redis.WithSecret([]byte("a secret")), redis.WithNamespace("conformance")))
 }
 
 func TestConformanceCluster(t *testing.T) {

@@ -88,7 +88,8 @@ func (l *lister) node(ctx context.Context, n node, at place) (next place, more b
 	if err != nil {
 		return at, false, err
 	}
-	count := int64(pageSize)
+	// The smallest page has the best chance to fit, the largest to find anything.
+	count := int64(min(pageSize, l.p.Limit))
 	if at.last != "" {
 		count = 1 // as in the page that was cut
 	}
@@ -105,7 +106,7 @@ func (l *lister) node(ctx context.Context, n node, at place) (next place, more b
 		var matching []driver.Record
 		var keys []string
 		for _, s := range page {
-			r, err := driver.DecodeRecord(s.head, s.hash)
+			r, err := decode(s.head, s.hash)
 			if errors.Is(err, driver.ErrNewerVersion) {
 				return at, false, err
 			}
@@ -120,7 +121,7 @@ func (l *lister) node(ctx context.Context, n node, at place) (next place, more b
 			case len(l.found) > 0:
 				return at, true, nil
 			case count > 1:
-				count = max(1, count/8)
+				count /= 2
 				continue
 			}
 			l.found = matching[:room]
@@ -133,6 +134,9 @@ func (l *lister) node(ctx context.Context, n node, at place) (next place, more b
 		}
 		if cursor == 0 {
 			return place{}, false, nil
+		}
+		if len(matching) == 0 {
+			count = min(pageSize, 2*count)
 		}
 		at = place{position: position{n.name, cursor}}
 	}

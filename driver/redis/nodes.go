@@ -58,13 +58,13 @@ func (d *Driver) nodes(ctx context.Context) ([]node, error) {
 type scanned struct {
 	key  string
 	hash driver.KeyHash
-	head []byte
+	head string
 }
 
 // scan reads one page of a node: keys of the form that name gives, each with the
 // first bytes of the value under it. Other keys and other types are passed over.
 // It takes two round trips and no lock: what it returns may have changed since.
-func (d *Driver) scan(ctx context.Context, n node, cursor uint64, count int64, bytes int64) (page []scanned, next uint64, err error) {
+func (d *Driver) scan(ctx context.Context, n node, cursor uint64, count int64, bytes int) (page []scanned, next uint64, err error) {
 	type found struct {
 		keys []string
 		next uint64
@@ -87,7 +87,7 @@ func (d *Driver) scan(ctx context.Context, n node, cursor uint64, count int64, b
 	heads, err := await(ctx, func() ([]goredis.Cmder, error) {
 		heads, err := n.client.Pipelined(ctx, func(p goredis.Pipeliner) error {
 			for _, s := range page {
-				p.GetRange(ctx, s.key, 0, bytes-1)
+				p.GetRange(ctx, s.key, 0, int64(bytes)-1)
 			}
 			return nil
 		})
@@ -101,7 +101,7 @@ func (d *Driver) scan(ctx context.Context, n node, cursor uint64, count int64, b
 	}
 	kept := page[:0:0]
 	for i, s := range page {
-		head, err := heads[i].(*goredis.StringCmd).Bytes()
+		head, err := heads[i].(*goredis.StringCmd).Result()
 		if err != nil && !ofOneCommand(err) {
 			return nil, 0, translate(ctx, err)
 		}

@@ -13,9 +13,9 @@ import (
 const (
 	// pageSize is the number of keys that one SCAN of Purge looks at.
 	pageSize = 500
-	// fixedBytes is the length of an encoded record up to its first text field,
-	// and emptyTexts what six empty ones take: enough to tell when it is due.
-	fixedBytes = 87
+	// fixedBytes is the length of a stored value up to its first text field, and
+	// emptyTexts what six empty ones take: enough to tell when the record is due.
+	fixedBytes = len(mark) + 87
 	emptyTexts = 6 * 4
 )
 
@@ -124,10 +124,10 @@ func (d *Driver) purgeNode(ctx context.Context, n node, cursor uint64, limit int
 
 // isDue judges a record by its fixed fields. The script judges again.
 func isDue(s scanned, now time.Time) bool {
-	if len(s.head) < fixedBytes {
+	if len(s.head) != fixedBytes {
 		return false
 	}
-	r, err := driver.DecodeRecord(append(s.head[:fixedBytes:fixedBytes], make([]byte, emptyTexts)...), s.hash)
+	r, err := decode(s.head+string(make([]byte, emptyTexts)), s.hash)
 	if err != nil {
 		return false
 	}

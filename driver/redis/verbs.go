@@ -79,7 +79,7 @@ func (d *Driver) Get(ctx context.Context, p driver.GetParams) (driver.Record, er
 }
 
 func (a answer) decode(h driver.KeyHash) (driver.Record, error) {
-	r, err := driver.DecodeRecord([]byte(a.record), h)
+	r, err := decode(a.record, h)
 	if err != nil {
 		return driver.Record{}, err
 	}

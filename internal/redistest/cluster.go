@@ -77,3 +77,48 @@ func (c *Cluster) Client(t testing.TB, change ...func(*redis.ClusterOptions)) *r
 	t.Cleanup(func() { cc.Close() })
 	return cc
 }
+
+// Move moves the slot of a key, with the keys in it, to the next node, and returns
+// the addresses of the old and the new owner.
+func (c *Cluster) Move(t testing.TB, key string) (from, to string) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("redistest: move a slot: %v", err)
+		}
+	}
+	admin := make([]*redis.Client, len(c.Nodes))
+	ids := make([]string, len(c.Nodes))
+	source := -1
+	var slot int64
+	for i, s := range c.Nodes {
+		admin[i] = s.Client(t)
+		id, err := admin[i].Do(ctx, "CLUSTER", "MYID").Text()
+		must(err)
+		ids[i] = id
+		slot, err = admin[i].ClusterKeySlot(ctx, key).Result()
+		must(err)
+		if admin[i].Exists(ctx, key).Val() == 1 {
+			source = i
+		}
+	}
+	if source < 0 {
+		t.Fatal("redistest: move a slot: no node holds the key")
+	}
+	target := (source + 1) % len(c.Nodes)
+	must(admin[target].Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source]).Err())
+	must(admin[source].Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target]).Err())
+	host, port, err := net.SplitHostPort(c.Nodes[target].Addr)
+	must(err)
+	keys, err := admin[source].ClusterGetKeysInSlot(ctx, int(slot), 1000).Result()
+	must(err)
+	for _, k := range keys {
+		must(admin[source].Migrate(ctx, host, port, k, 0, patience).Err())
+	}
+	for _, i := range []int{target, source} {
+		must(admin[i].Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", ids[target]).Err())
+	}
+	return c.Nodes[source].Addr, c.Nodes[target].Addr
+}

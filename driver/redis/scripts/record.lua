@@ -2,28 +2,29 @@ local IN_FLIGHT, COMPLETE, RELEASED = 1, 2, 3 -- stored
 local ABSENT, UNKNOWN, EXPIRED = 0, 4, 5      -- what time makes of them
 local HOLD, RESULT = 1, 2                     -- bits of flags
 
--- The encoding of driver.Record.AppendBinary, version 1; the result follows it.
-local VERSION = 1
-local LAYOUT = '>BBBc16c16I8I4I8I8I8I8I8I4c0I4c0I4c0I4c0I4c0I4c0'
+-- The mark tells a record from other data whatever its version is. After it comes
+-- the encoding of driver.Record.AppendBinary, version 1, and the result last.
+local MARK, VERSION = 'idem', 1
+local LAYOUT = '>c4BBBc16c16I8I4I8I8I8I8I8I4c0I4c0I4c0I4c0I4c0I4c0'
 
 -- The result is left where it is: a record with one is answered as stored, or
 -- rewritten without it.
 local function decode(s)
   local r = {}
   local flags, ends
-  r.version, r.state, flags, r.hash, r.token, r.fence, r.attempt,
+  r.mark, r.version, r.state, flags, r.hash, r.token, r.fence, r.attempt,
     r.created, r.lease, r.completed, r.retain, r.grace,
     r.scope, r.id, r.operation, r.summary, r.note, r.fingerprint, ends = struct.unpack(LAYOUT, s)
   r.hold = flags % 2 == HOLD
   r.has_result = flags >= RESULT
-  r.sound = flags < 4 and r.state >= IN_FLIGHT and r.state <= RELEASED
+  r.sound = r.mark == MARK and r.version == VERSION and flags < 4 and r.state >= IN_FLIGHT and r.state <= RELEASED
     and (r.has_result or ends == #s + 1)
   return r
 end
 
 local function encode(r, result)
   local flags = (r.hold and HOLD or 0) + (result and RESULT or 0)
-  return struct.pack(LAYOUT, VERSION, r.state, flags, r.hash, r.token, r.fence, r.attempt,
+  return struct.pack(LAYOUT, MARK, VERSION, r.state, flags, r.hash, r.token, r.fence, r.attempt,
     r.created, r.lease, r.completed, r.retain, r.grace,
     #r.scope, r.scope, #r.id, r.id, #r.operation, r.operation,
     #r.summary, r.summary, #r.note, r.note, #r.fingerprint, r.fingerprint) .. (result or '')
@@ -36,7 +37,7 @@ local stored = redis.call('GET', KEYS[1])
 local r
 if stored then
   local ok, decoded = pcall(decode, stored)
-  if not ok or decoded.version ~= VERSION or not decoded.sound or decoded.hash ~= string.sub(tag, 1, 16) then
+  if not ok or not decoded.sound or decoded.hash ~= string.sub(tag, 1, 16) then
     return reply(REFUSED, string.sub(stored, 1, 4096))
   end
   r = decoded
@@ -57,7 +58,7 @@ end
 
 -- The holder is compared as bytes, token and fence, so that no fence is rounded.
 local function held_by(holder, in_state)
-  return r and r.state == in_state and string.sub(stored, 20, 43) == holder
+  return r and r.state == in_state and string.sub(stored, 24, 47) == holder
 end
 
 -- When nothing of the record is left to keep: driver.Record.AfterPurge with remove.
