@@ -41,7 +41,7 @@ const (
 			t.oid IS NULL OR has_table_privilege(t.oid, 'SELECT') AND has_table_privilege(t.oid, 'INSERT')
 				AND has_table_privilege(t.oid, 'UPDATE') AND has_table_privilege(t.oid, 'DELETE'),
 			EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-				WHERE i.indrelid = t.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1 AND a.attname = 'kh')
+				WHERE i.indrelid = t.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indnkeyatts = 1 AND a.attname = 'kh')
 		FROM (SELECT to_regclass($1)::oid AS oid) t`
 	sqlColumns = `SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute
 		WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`
