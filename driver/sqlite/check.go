@@ -54,7 +54,7 @@ func (d *Driver) Migrate(ctx context.Context) error {
 			_ = t.rollback()
 			return err
 		}
-		return t.commit(limit)
+		return t.commit(t.ctx, limit)
 	})
 	if err == nil {
 		err = d.checkTable(limit)

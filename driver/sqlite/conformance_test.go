@@ -31,6 +31,7 @@ var configs = []struct {
 func TestConformance(t *testing.T) {
 	for _, c := range configs {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()       // they wait for the disk
 			var paths sync.Map // *sqlite.Driver -> string: asking the database may wait for a transaction
 			on := func(t testing.TB, path string) *sqlite.Driver {
 				db := openDB(t, path+c.query)
@@ -110,6 +111,16 @@ func fresh(t testing.TB, opts ...sqlite.Option) *sqlite.Driver {
 	}
 	t.Cleanup(func() { _ = d.Close() })
 	return withRows(t, d)
+}
+
+// path returns the file of a driver that has no transaction open.
+func path(t testing.TB, d *sqlite.Driver) string {
+	t.Helper()
+	var p string
+	if err := d.DB().QueryRowContext(t.Context(), `SELECT file FROM pragma_database_list WHERE name = 'main'`).Scan(&p); err != nil {
+		t.Fatalf("finding the file: %v", err)
+	}
+	return p
 }
 
 func withRows(t testing.TB, d *sqlite.Driver) *sqlite.Driver {

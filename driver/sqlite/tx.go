@@ -176,7 +176,7 @@ func (t *tx) Commit(ctx context.Context, p driver.CommitParams) error {
 		}
 		return err
 	}
-	err := t.txn.commit(limit)
+	err := t.txn.commit(limit, limit)
 	if err == nil {
 		return nil
 	}

@@ -29,7 +29,9 @@ func (w writer) Begin(ctx context.Context) (*txn, error) { return w.d.begin(ctx)
 func (w writer) Commit(t *txn) error {
 	limit, cancel := w.d.bounded(t.ctx)
 	defer cancel()
-	return w.d.translate(t.ctx, limit, t.commit(limit))
+	// The statement itself is not given a context: a group, which nobody can ask for
+	// a record to find out, needs a definite answer more than a prompt one.
+	return w.d.translate(t.ctx, limit, t.commit(t.ctx, limit))
 }
 
 func (w writer) Rollback(t *txn) { _ = t.rollback() }
@@ -91,11 +93,12 @@ func (d *Driver) beginOn(limit context.Context, first string) (*txn, error) {
 const commitSQL = `COMMIT`
 
 // commit commits, waiting for readers until limit ends, and ends t in any case. It does
-// so by statement: Tx.Commit rolls back at the first SQLITE_BUSY. An error that
-// matches [driver.ErrOutcomeUnknown] may hide a commit; after any other there is none.
-func (t *txn) commit(limit context.Context) error {
+// so by statement: Tx.Commit rolls back at the first SQLITE_BUSY. ctx is that of the
+// statement. An error that matches [driver.ErrOutcomeUnknown] may hide a commit; after
+// any other there is none.
+func (t *txn) commit(ctx, limit context.Context) error {
 	err := retry(limit, func() error {
-		_, err := t.tx.ExecContext(limit, commitSQL)
+		_, err := t.tx.ExecContext(ctx, commitSQL)
 		return err
 	})
 	if err == nil {
@@ -105,10 +108,10 @@ func (t *txn) commit(limit context.Context) error {
 	if t.rollback() == nil {
 		return err
 	}
-	// SQLite is out of the transaction by itself: the statement was done when limit
-	// ended, or it failed and rolled back. What it wrote before a failed flush may be found again
-	// by the recovery after a crash.
-	if limit.Err() != nil || code(err) == codeIOErr {
+	// SQLite is out of the transaction by itself: the statement was done when ctx
+	// ended, or it failed and rolled back. What it wrote before a failed flush may be
+	// found again by the recovery after a crash.
+	if ctx.Err() != nil || code(err) == codeIOErr {
 		return fmt.Errorf("sqlite: %w: %w", driver.ErrOutcomeUnknown, err)
 	}
 	return err
