@@ -19,6 +19,7 @@ type flights struct {
 
 // flight is one leader's work on one key.
 type flight struct {
+	// Made for the first follower; most flights have none.
 	ready chan struct{} // closed when holder is known, or the flight has ended
 	done  chan struct{} // closed when the flight has ended
 
@@ -26,7 +27,7 @@ type flight struct {
 	holder  driver.Record // the record in flight: the leader's claim, or somebody else's
 	readAt  time.Time     // when it was read
 	running bool          // the claim is the leader's, and it renews the lease
-	closed  bool          // ready is closed
+	known   bool          // holder is known
 
 	// Set before done is closed. With neither, the key was given up, and whoever
 	// follows has to claim it.
@@ -39,12 +40,18 @@ func (s *flights) join(key Key) (f *flight, leader bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f, ok := s.byKey[key]; ok {
+		if f.done == nil {
+			f.ready, f.done = make(chan struct{}), make(chan struct{})
+			if f.known {
+				close(f.ready)
+			}
+		}
 		return f, false
 	}
 	if s.byKey == nil {
 		s.byKey = make(map[Key]*flight)
 	}
-	f = &flight{ready: make(chan struct{}), done: make(chan struct{})}
+	f = &flight{}
 	s.byKey[key] = f
 	return f, true
 }
@@ -54,10 +61,10 @@ func (s *flights) announce(f *flight, holder driver.Record, running bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.holder, f.readAt, f.running = holder, time.Now(), running
-	if !f.closed {
-		f.closed = true
+	if !f.known && f.ready != nil {
 		close(f.ready)
 	}
+	f.known = true
 }
 
 // end lets the followers go.
@@ -65,8 +72,10 @@ func (s *flights) end(key Key, f *flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.byKey, key)
-	if !f.closed {
-		f.closed = true
+	if f.done == nil {
+		return
+	}
+	if !f.known {
 		close(f.ready)
 	}
 	close(f.done)

@@ -16,13 +16,13 @@ type lease struct {
 	drv    driver.Driver
 	params driver.RenewParams
 	lose   context.CancelCauseFunc // of fn's context
-	ctx    context.Context         // of the renewals
-	cancel context.CancelFunc
+	base   context.Context         // of the renewals
 	beats  sync.WaitGroup // one for each timer that is set or beat that runs
 
 	mu      sync.Mutex
 	timer   *time.Timer
 	until   time.Time // a tenth of the lease before it ends
+	cancel  context.CancelFunc // of the renewal that runs
 	stopped bool
 	gone    bool
 }
@@ -32,7 +32,7 @@ func (e *engine) startLease(ctx context.Context, c *claimed) (*lease, context.Co
 	l := &lease{drv: e.drv, params: driver.RenewParams{HolderParams: c.holder, Lease: e.cfg.Lease}}
 	l.until = c.sent.Add(l.params.Lease - l.params.Lease/10)
 	// Effects may go on after the caller has left, and so does the lease.
-	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	l.base = context.WithoutCancel(ctx)
 	fnCtx, lose := context.WithCancelCause(ctx)
 	l.lose = lose
 	l.beats.Add(1)
@@ -45,18 +45,19 @@ func (e *engine) startLease(ctx context.Context, c *claimed) (*lease, context.Co
 // beat renews once and sets the timer of the next beat.
 func (l *lease) beat() {
 	defer l.beats.Done()
+	sent := time.Now()
 	l.mu.Lock()
-	until, stopped := l.until, l.stopped
-	l.mu.Unlock()
-	if stopped {
+	if l.stopped {
+		l.mu.Unlock()
 		return
 	}
-	sent := time.Now()
 	attempt := sent.Add(l.params.Lease / 3)
-	if until.Before(attempt) {
-		attempt = until
+	if l.until.Before(attempt) {
+		attempt = l.until
 	}
-	ctx, cancel := context.WithDeadline(l.ctx, attempt)
+	ctx, cancel := context.WithDeadline(l.base, attempt)
+	l.cancel = cancel
+	l.mu.Unlock()
 	err := l.drv.Renew(ctx, l.params)
 	cancel()
 
@@ -96,8 +97,10 @@ func (l *lease) stop() {
 	if first && l.timer.Stop() {
 		l.beats.Done() // it will not beat
 	}
+	if l.cancel != nil {
+		l.cancel()
+	}
 	l.mu.Unlock()
-	l.cancel()
 	l.beats.Wait()
 	l.lose(nil)
 }

@@ -157,22 +157,21 @@ func (e *engine) unclaim(ctx context.Context, p driver.ClaimParams, err error) {
 // settle runs op, and again while it fails for a reason that may pass, on a
 // context that the caller cannot end.
 func (e *engine) settle(ctx context.Context, verb string, timeout time.Duration, op func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
+	deadline := time.Now().Add(timeout)
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		attempt, done := context.WithTimeout(ctx, timeout/3)
+		// One attempt that hangs does not use up the time of the others.
+		attempt, done := context.WithTimeout(ctx, min(timeout/3, time.Until(deadline)))
 		err := op(attempt)
 		done()
-		if err == nil || errors.Is(err, driver.ErrNotHolder) {
+		switch {
+		case err == nil, errors.Is(err, driver.ErrNotHolder):
 			return err
-		}
-		if !definite(err) {
+		case !definite(err) && time.Until(deadline) > wait:
 			pause(ctx, wait)
-			if ctx.Err() == nil {
-				continue
-			}
+		default:
+			return &StoreError{Verb: verb, Err: err}
 		}
-		return &StoreError{Verb: verb, Err: err}
 	}
 }
 
