@@ -12,7 +12,6 @@ import (
 type (
 	claimFunc    = func(driver.Record, driver.ClaimParams, time.Time) (driver.Record, bool)
 	completeFunc = func(driver.Record, driver.CompleteParams, time.Time) (driver.Record, error)
-	releaseFunc  = func(driver.Record, driver.ReleaseParams, time.Time) (driver.Record, error)
 )
 
 // asHolder changes the holder's token and fence before a verb sees them.
