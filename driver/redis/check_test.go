@@ -96,6 +96,7 @@ func TestCheckIsRetried(t *testing.T) {
 
 // Every master of a Cluster is checked.
 func TestCheckCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	d := redis.New(cluster.Client(t))
 	must(t, "Check", d.Check(t.Context()))

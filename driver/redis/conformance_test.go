@@ -52,6 +52,7 @@ func TestConformanceSecret(t *testing.T) {
 }
 
 func TestConformanceCluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t)
 	conformancetest.Run(t, store("cluster", func(t testing.TB) goredis.UniversalClient { return c.Client(t) }))
 }

@@ -19,6 +19,7 @@ import (
 
 // Every script touches one slot, whatever braces the user's key has.
 func TestField_R03_BracesInCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	d := redis.New(cluster.Client(t))
 	for _, name := range []string{"{", "}", "{}", "a{b}c{d}", "{}a", "}{", "{{}}"} {
@@ -56,6 +57,7 @@ func TestField_R04_ScriptFlush(t *testing.T) {
 
 // A restart forgets the scripts as well, and each node of a Cluster has its own.
 func TestField_R04_EveryNodeLearnsTheScripts(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	d := redis.New(cluster.Client(t))
 	for i := range 50 {

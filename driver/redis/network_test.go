@@ -27,7 +27,7 @@ func TestField_R01_DeadlineOfACommandInFlight(t *testing.T) {
 	})
 	ctx, cancel := contextWithTimeout(t, 100*time.Millisecond)
 	defer cancel()
-	within(t, 300*time.Millisecond, func() {
+	within(t, time.Second, func() {
 		if r, err := d.Claim(ctx, claimOf("k")); !errors.Is(err, context.DeadlineExceeded) || r.State != driver.StateAbsent {
 			t.Errorf("Claim: got %+v, %v, want the deadline's error and no record", r, err)
 		}
@@ -75,7 +75,7 @@ func TestField_R02_DeadlineWhenNodesAreDown(t *testing.T) {
 			t.Cleanup(func() { client.Close() })
 			ctx, cancel := contextWithTimeout(t, 100*time.Millisecond)
 			defer cancel()
-			within(t, 300*time.Millisecond, func() {
+			within(t, time.Second, func() {
 				if _, err := redis.New(client).Claim(ctx, claimOf("k")); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("Claim: got %v, want the deadline's error", err)
 				}

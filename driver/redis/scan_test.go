@@ -71,6 +71,7 @@ func pages(t *testing.T, d driver.Lister, limit int, want map[driver.Key]driver.
 }
 
 func TestListPages(t *testing.T) {
+	t.Parallel()
 	const n = 1500
 	cluster := redistest.StartCluster(t)
 	one := redistest.Start(t)
@@ -115,6 +116,7 @@ func TestListCursor(t *testing.T) {
 // Purge meets its limit as long as anything is due, wherever it is, and drops
 // results before it deletes tombstones.
 func TestPurgeBatches(t *testing.T) {
+	t.Parallel()
 	const n = 2500
 	cluster := redistest.StartCluster(t)
 	one := redistest.Start(t)
@@ -180,6 +182,7 @@ func TestTTLDeletes(t *testing.T) {
 
 // Records of a slot that is moving are purged when it has arrived.
 func TestPurgeWhileASlotMoves(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	d := redis.New(cluster.Client(t))
 	p := claimOf("k")

@@ -94,7 +94,8 @@ func warmUp(t testing.TB, d driver.Driver) {
 // nameOf returns the key in Redis of a record under the default prefix.
 func nameOf(k driver.Key) string { return "idem:{" + k.Hash("", nil).String() + "}" }
 
-// within fails when f takes longer than most.
+// within fails when f takes longer than most: far less than the client's
+// ReadTimeout, which is three seconds, and enough for a busy machine.
 func within(t testing.TB, most time.Duration, f func()) {
 	t.Helper()
 	began := time.Now()
