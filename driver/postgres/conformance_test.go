@@ -21,10 +21,11 @@ var configurations = []struct {
 	level   pgx.TxIsoLevel
 	bouncer bool
 	options []postgres.Option
+	long    bool
 }{
 	{name: "cache-statement", mode: pgx.QueryExecModeCacheStatement},
-	{name: "cache-describe", mode: pgx.QueryExecModeCacheDescribe},
-	{name: "describe-exec", mode: pgx.QueryExecModeDescribeExec},
+	{name: "cache-describe", long: true, mode: pgx.QueryExecModeCacheDescribe},
+	{name: "describe-exec", long: true, mode: pgx.QueryExecModeDescribeExec},
 	{name: "exec", mode: pgx.QueryExecModeExec},
 	{name: "simple-protocol", mode: pgx.QueryExecModeSimpleProtocol},
 	{name: "repeatable-read", level: pgx.RepeatableRead},
@@ -38,6 +39,9 @@ var configurations = []struct {
 func TestConformance(t *testing.T) {
 	for _, c := range configurations {
 		t.Run(c.name, func(t *testing.T) {
+			if testing.Short() && c.long {
+				t.Skip("only without -short")
+			}
 			t.Parallel()
 			set := setup{
 				pool:   []func(*pgxpool.Config){pgtest.Mode(c.mode)},

@@ -168,7 +168,7 @@ func start(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "idem-pgtest-")
+	dir, err := newDir()
 	if err != nil {
 		return nil, err
 	}
@@ -268,5 +268,8 @@ func (s *Server) stop() {
 			time.Sleep(5 * time.Millisecond)
 		}
 		os.RemoveAll(s.dir)
+		if f, ok := owned.LoadAndDelete(s.dir); ok {
+			f.(*os.File).Close()
+		}
 	})
 }
