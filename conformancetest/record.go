@@ -73,7 +73,10 @@ func offset(t time.Time) string {
 		return "never"
 	}
 	if d := t.Sub(t0); d.Abs() < 10*365*24*time.Hour {
-		return fmt.Sprintf("t0%+v", d)
+		if d < 0 {
+			return fmt.Sprintf("t0%v", d)
+		}
+		return fmt.Sprintf("t0+%v", d)
 	}
 	return t.Format(time.RFC3339Nano)
 }

@@ -87,33 +87,39 @@ func (s *suite) runAll(t *testing.T, config string, skip map[string]string) {
 			rep.rule(r, statusNone, reason)
 			continue
 		}
-		ok := t.Run(r.id, func(t *testing.T) {
+		stuck := false
+		t.Run(r.id, func(t *testing.T) {
 			err := s.check(t.Context(), r)
+			stuck = errors.Is(err, errStuck)
 			reason, skipped := skip[r.id]
+			status, detail := judge(err, reason, skipped)
+			rep.rule(r, status, detail)
 			switch {
-			case err == nil && skipped:
-				rep.rule(r, statusFail, "skipped, but it passes")
-				t.Errorf("the rule passes, but is skipped: %s", reason)
-			case err == nil:
-				rep.rule(r, statusPass, "")
-			case skipped && !errors.Is(err, errStuck):
-				rep.rule(r, statusSkip, reason)
+			case status == statusFail:
+				t.Errorf("broken promise: %s\n%s", r.promise, detail)
+			case status == statusSkip:
 				t.Logf("skipped: %s: %v", reason, err)
-			default:
-				rep.rule(r, statusFail, err.Error())
-				t.Errorf("broken promise: %s\n%v", r.promise, err)
-				if errors.Is(err, errStuck) {
-					t.Logf("the store may be locked; the remaining rules are not run")
-				}
-			}
-			if errors.Is(err, errStuck) {
-				s.rules = nil
 			}
 		})
-		if !ok && s.rules == nil {
+		if stuck {
+			// Whatever holds the store would fail the remaining rules, slowly.
 			return
 		}
 	}
+}
+
+// judge says what became of a rule whose check returned err, and the detail for
+// the report.
+func judge(err error, reason string, skipped bool) (status, detail string) {
+	switch {
+	case skipped && err == nil:
+		return statusFail, "the rule passes, but is skipped: " + reason
+	case skipped && !errors.Is(err, errStuck):
+		return statusSkip, reason
+	case err != nil:
+		return statusFail, err.Error()
+	}
+	return statusPass, ""
 }
 
 // inapplicable returns why the rule cannot be checked here, and "" when it can.

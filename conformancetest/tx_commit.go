@@ -210,12 +210,12 @@ var txCommitRules = []rule{
 				return err
 			}
 			n := 0
-			_, countErr := blockable(ctx, func(ctx context.Context) (err error) {
+			_, countErr := e.blockable(ctx, func(ctx context.Context) (err error) {
 				n, err = e.tx.count(ctx, e.d, row)
 				return err
 			})
 			var got driver.Record
-			_, getErr := blockable(ctx, func(ctx context.Context) (err error) {
+			_, getErr := e.blockable(ctx, func(ctx context.Context) (err error) {
 				got, err = e.d.Get(ctx, driver.GetParams{Key: r.Key, Now: t0})
 				return err
 			})

@@ -209,7 +209,7 @@ var txCompleteRules = []rule{
 			now := t0.Add(2 * lease)
 			next := e.claim(r.Key, now)
 			var got driver.Record
-			_, claimErr := blockable(ctx, func(ctx context.Context) (err error) {
+			_, claimErr := e.blockable(ctx, func(ctx context.Context) (err error) {
 				got, err = e.d.Claim(ctx, next)
 				return err
 			})

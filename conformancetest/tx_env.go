@@ -131,9 +131,13 @@ func (e *env) allOrNothing(ctx context.Context, k driver.Key, row string, err er
 }
 
 // blockable calls a verb that may wait for an open transaction, where the store
-// has one writer, and gives up soon. It reports whether there was an answer.
-func blockable(ctx context.Context, call func(ctx context.Context) error) (answered bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 150*time.Millisecond)
+// has one writer, and gives up then. It reports whether there was an answer.
+func (e *env) blockable(ctx context.Context, call func(ctx context.Context) error) (answered bool, err error) {
+	limit := e.patience
+	if e.d.Guarantees().SingleWriter {
+		limit = 150 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err = call(ctx); err != nil && ctx.Err() != nil {
 		return false, nil

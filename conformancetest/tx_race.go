@@ -159,7 +159,7 @@ var txRaceRules = []rule{
 			}
 			beside := e.claim(r.Key, t0)
 			took := false
-			answered, claimErr := blockable(ctx, func(ctx context.Context) error {
+			answered, claimErr := e.blockable(ctx, func(ctx context.Context) error {
 				got, err := e.d.Claim(ctx, beside)
 				took = err == nil && granted(got, beside)
 				return err
@@ -200,7 +200,7 @@ var txRaceRules = []rule{
 				return err
 			}
 			var other *openTx
-			answered, err := blockable(ctx, func(ctx context.Context) (err error) {
+			answered, err := e.blockable(ctx, func(ctx context.Context) (err error) {
 				other, _, err = e.tx.begin(ctx, e.d, e.claim(e.key(), t0))
 				return err
 			})
