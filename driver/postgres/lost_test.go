@@ -206,6 +206,81 @@ func TestLostAnswerOfALeasedVerb(t *testing.T) {
 	}
 }
 
+// A takeover takes two round trips. What happens between them is another's.
+func TestBetweenTheTripsOfATakeover(t *testing.T) {
+	now := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		absent    bool // the record is one that time has made absent
+		meanwhile func(s *store, p driver.ClaimParams, old driver.Record) (holder driver.Token, end func())
+		granted   bool
+	}{
+		"a transaction takes it over": {false, func(s *store, p driver.ClaimParams, _ driver.Record) (driver.Token, func()) {
+			tx, _ := s.mustBegin(t, p)
+			return driver.Token{}, func() { tx.Rollback(t.Context()) }
+		}, false},
+		"a transaction completes it": {false, func(s *store, p driver.ClaimParams, old driver.Record) (driver.Token, func()) {
+			tx, err := s.BeginComplete(t.Context(), holder(p.Key, old))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return driver.Token{}, func() { tx.Rollback(t.Context()) }
+		}, false},
+		"a claim takes it over": {false, func(s *store, p driver.ClaimParams, _ driver.Record) (driver.Token, func()) {
+			return s.mustClaim(t, p).Token, func() {}
+		}, false},
+		"a transaction reuses it": {true, func(s *store, p driver.ClaimParams, _ driver.Record) (driver.Token, func()) {
+			tx, _ := s.mustBegin(t, p)
+			return driver.Token{}, func() { tx.Rollback(t.Context()) }
+		}, false},
+		"it is purged": {true, func(s *store, p driver.ClaimParams, _ driver.Record) (driver.Token, func()) {
+			if n, err := s.Purge(t.Context(), driver.PurgeParams{Limit: 1, Now: p.Now}); n != 1 || err != nil {
+				t.Errorf("Purge = %d, %v", n, err)
+			}
+			return driver.Token{}, func() {}
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := openFaulty(t)
+			p := f.claim()
+			p.Now = now
+			old := f.mustClaim(t, p)
+			p.Now = now.Add(p.Lease)
+			if tt.absent {
+				p.Now = now.Add(p.Retention)
+			}
+			arrived, release := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			f.px.SetRule(func(_ *proxy.Conn, d proxy.Direction, chunk []byte) proxy.Verdict {
+				if d == proxy.ToServer && bytes.Contains(chunk, []byte("pg_try_advisory_xact_lock_shared($1)")) {
+					once.Do(func() { close(arrived); <-release })
+				}
+				return proxy.Forward
+			})
+			q := repeat(p)
+			var r driver.Record
+			done := make(chan error)
+			go func() {
+				var err error
+				r, err = f.Claim(t.Context(), q)
+				done <- err
+			}()
+			<-arrived
+			other, end := tt.meanwhile(f.main, repeat(p), old)
+			close(release)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			end()
+			if got := r.HeldBy(q.Token, r.Fence); got != tt.granted {
+				t.Errorf("granted %v, want %v: %+v", got, tt.granted, r)
+			}
+			if !tt.granted && (r.StateAt(q.Now) != driver.StateInFlight || r.Token != other) {
+				t.Errorf("the record is %v of token %v, want in flight of %v", r.StateAt(q.Now), r.Token, other)
+			}
+		})
+	}
+}
+
 func TestServerDown(t *testing.T) {
 	server := pgtest.Start(t, pgtest.Config{Settings: map[string]string{"fsync": "off"}})
 	s := open(t, setup{server: server})
