@@ -21,13 +21,14 @@ var configs = []struct {
 	driver  []bolt.Option
 }{
 	{"default", bbolt.Options{FreelistType: bbolt.FreelistMapType}, nil},
-	{"no freelist sync", bbolt.Options{FreelistType: bbolt.FreelistMapType, NoFreelistSync: true}, nil},
-	{"secret", bbolt.Options{}, []bolt.Option{bolt.WithSecret([]byte("s")), bolt.WithNamespace("n"), bolt.WithBucket("b")}},
+	{"no freelist sync", bbolt.Options{NoFreelistSync: true},
+		[]bolt.Option{bolt.WithSecret([]byte("s")), bolt.WithNamespace("n"), bolt.WithBucket("b")}},
 }
 
 func TestConformance(t *testing.T) {
 	for _, c := range configs {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // they wait for the disk
 			open := func(t testing.TB, path string) *bolt.Driver { return open(t, path, c.options, c.driver...) }
 			fresh := func(t testing.TB) *bolt.Driver { return open(t, filepath.Join(t.TempDir(), "idem.db")) }
 			reopen := func(t testing.TB, d *bolt.Driver) *bolt.Driver {

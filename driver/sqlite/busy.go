@@ -32,6 +32,12 @@ func (d *Driver) bounded(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, d.busyTimeout)
 }
 
+// patient returns ctx limited for what is done once, at the start: a busy timeout that is
+// short, to fail fast later, shall not fail it.
+func (d *Driver) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(d.busyTimeout, DefaultBusyTimeout))
+}
+
 // retry runs fn again while it fails because somebody else has the database
 // locked, with growing pauses, until limit ends. The pauses are random, so that
 // processes that collided once do not collide for ever.

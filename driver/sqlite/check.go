@@ -37,7 +37,7 @@ const versionSQL = `SELECT version FROM idem_keys_version`
 // nothing is. It returns an error that matches [driver.ErrNewerVersion] when a newer
 // version of this package made the table.
 func (d *Driver) Migrate(ctx context.Context) error {
-	limit, cancel := d.bounded(ctx)
+	limit, cancel := d.patient(ctx)
 	defer cancel()
 	err := d.checkTable(limit)
 	if !errors.Is(err, errNoTable) {
@@ -92,7 +92,7 @@ func (d *Driver) checkTable(limit context.Context) error {
 // that matches [driver.ErrNewerVersion] a table made by a newer version of this
 // package. It writes nothing. The first call of every other method does the same.
 func (d *Driver) Check(ctx context.Context) error {
-	limit, cancel := d.bounded(ctx)
+	limit, cancel := d.patient(ctx)
 	defer cancel()
 	return d.translate(ctx, limit, d.check(limit))
 }

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -127,7 +128,7 @@ func TestOptions(t *testing.T) {
 		migrated(t, db, sqlite.WithNamespace("other")),
 		migrated(t, db, sqlite.WithSecret([]byte("secret"))),
 		migrated(t, db, sqlite.WithTable("jobs; DROP TABLE idem_keys")),
-		migrated(t, db, sqlite.WithTable(""), sqlite.WithSecret([]byte("another")), sqlite.WithBusyTimeout(0)),
+		migrated(t, db, sqlite.WithTable(""), sqlite.WithSecret([]byte("another"))),
 	}
 	for i, d := range drivers {
 		if r, err := d.Claim(t.Context(), claimParams("k")); err != nil || r.Attempt != 1 || r.Key.ID != "k" {
@@ -168,6 +169,56 @@ func TestOpen(t *testing.T) {
 	}
 	if _, err := sqlite.Open(filepath.Join(file, "not a directory")); err == nil {
 		t.Error("Open of an impossible path succeeded")
+	}
+}
+
+// Calls that are under way when the database is closed end with an answer that holds.
+func TestCloseUnderWay(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "idem.db")
+	d, err := sqlite.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	complete := make(map[string]bool)
+	started := make(chan struct{}, 32)
+	var wg sync.WaitGroup
+	for g := range 32 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				p := claimParams(fmt.Sprintf("%d-%d", g, i))
+				r, err := d.Claim(context.Background(), p)
+				if err == nil {
+					err = d.Complete(context.Background(), completeParams(r, nil))
+				}
+				if i == 0 {
+					started <- struct{}{}
+				}
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				complete[p.Key.ID] = true
+				mu.Unlock()
+			}
+		})
+	}
+	for range 32 {
+		<-started
+	}
+	if err := d.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	wg.Wait()
+	if d, err = sqlite.Open(file); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	if len(complete) < 32 {
+		t.Errorf("%d keys were completed, want one of each caller at least", len(complete))
+	}
+	for id := range complete {
+		wantState(t, d, id, driver.StateComplete)
 	}
 }
 

@@ -16,15 +16,13 @@ import (
 var configs = []struct {
 	name   string
 	query  string
-	conns  int
+	conns  int // 0: any number
 	driver []sqlite.Option
 }{
 	{name: "wal", query: "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"},
-	{name: "delete", query: "?_pragma=journal_mode(DELETE)&_pragma=synchronous(EXTRA)"},
-	{name: "truncate", query: "?_pragma=journal_mode(TRUNCATE)&_pragma=busy_timeout(100)"},
-	{name: "default dsn", query: ""},
-	{name: "one connection", query: "?_pragma=journal_mode(WAL)", conns: 1},
-	{name: "secret", query: "?_pragma=journal_mode(WAL)&_txlock=exclusive",
+	{name: "default dsn", query: ""}, // journal_mode DELETE, synchronous FULL, deferred, no busy_timeout
+	{name: "truncate", query: "?_pragma=journal_mode(TRUNCATE)&_pragma=synchronous(EXTRA)&_pragma=busy_timeout(100)&_txlock=exclusive"},
+	{name: "one connection", query: "?_pragma=journal_mode(WAL)", conns: 1,
 		driver: []sqlite.Option{sqlite.WithSecret([]byte("s")), sqlite.WithNamespace("n"), sqlite.WithTable(`odd "name"`)}},
 }
 

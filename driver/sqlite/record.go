@@ -124,16 +124,17 @@ func one(row *sql.Row, k driver.Key) (driver.Record, error) {
 
 // read returns the committed record of a key, without waiting for a writer.
 func (d *Driver) read(ctx context.Context, k driver.Key) (r driver.Record, err error) {
+	st, err := d.prepared(ctx)
+	if err != nil {
+		return r, err
+	}
 	limit, cancel := d.bounded(ctx)
 	defer cancel()
 	h := d.hash(k)
-	st, err := d.prepared(limit)
-	if err == nil {
-		err = retry(limit, func() error {
-			r, err = one(st[stmtGet].QueryRowContext(limit, h[:]), k)
-			return err
-		})
-	}
+	err = retry(limit, func() error {
+		r, err = one(st[stmtGet].QueryRowContext(limit, h[:]), k)
+		return err
+	})
 	return r, d.translate(ctx, limit, err)
 }
 

@@ -78,12 +78,12 @@ func (d *Driver) purge(ctx context.Context, now time.Time, limit int) (n int, er
 
 // anyDue reports whether there is anything to purge, without the write lock.
 func (d *Driver) anyDue(ctx context.Context, now time.Time) (bool, error) {
+	st, err := d.prepared(ctx)
+	if err != nil {
+		return false, err
+	}
 	limit, cancel := d.bounded(ctx)
 	defer cancel()
-	st, err := d.prepared(limit)
-	if err != nil {
-		return false, d.translate(ctx, limit, err)
-	}
 	err = retry(limit, func() error {
 		_, _, err := scan(st[stmtDue].QueryRowContext(limit, micros(now), 1), false)
 		return err
@@ -171,11 +171,11 @@ type seqRow struct {
 func (r seqRow) Scan(dest ...any) error { return r.rows.Scan(append([]any{r.seq}, dest...)...) }
 
 func (d *Driver) page(ctx context.Context, after int64, state driver.State) (page []listed, err error) {
+	if _, err := d.prepared(ctx); err != nil {
+		return nil, err
+	}
 	limit, cancel := d.bounded(ctx)
 	defer cancel()
-	if _, err := d.prepared(limit); err != nil {
-		return nil, d.translate(ctx, limit, err)
-	}
 	err = retry(limit, func() error {
 		page = page[:0]
 		rows, err := d.db.QueryContext(limit, d.sql(listSQL), after, int(state), listChunk)

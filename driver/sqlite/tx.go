@@ -92,6 +92,9 @@ func (d *Driver) BeginComplete(ctx context.Context, p driver.HolderParams) (driv
 // and whether it has to be written. Without a grant it returns no transaction and leaves
 // none behind.
 func (d *Driver) open(ctx context.Context, k driver.Key, claim func(driver.Record) (next driver.Record, ok, write bool)) (t *tx, r driver.Record, err error) {
+	if _, err := d.prepared(ctx); err != nil {
+		return nil, r, err
+	}
 	limit, cancel := d.bounded(ctx)
 	defer cancel()
 	release, err := d.group.Hold(limit)

@@ -30,8 +30,8 @@ func TestField_S08_ReaderHoldsUpTheCommit(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "idem.db")
 			db := openDB(t, file+"?_pragma=journal_mode("+mode+")")
-			d := withRows(t, migrated(t, db, sqlite.WithBusyTimeout(50*time.Millisecond)))
-			mustClaim(t, d, claimParams("before"))
+			patient := withRows(t, migrated(t, db))
+			d := sqlite.New(db, sqlite.WithBusyTimeout(100*time.Millisecond))
 
 			tx, r := mustBegin(t, d, claimParams("tx"))
 			if err := insertRow(t.Context(), tx.Handle(), "tx"); err != nil {
@@ -55,7 +55,7 @@ func TestField_S08_ReaderHoldsUpTheCommit(t *testing.T) {
 			wantState(t, d, "tx", driver.StateAbsent)
 			wantRows(t, d, "tx", 0)
 			wantState(t, d, "leased", driver.StateAbsent)
-			mustClaim(t, d, claimParams("tx"))
+			mustClaim(t, patient, claimParams("tx"))
 		})
 	}
 }
@@ -185,7 +185,7 @@ func TestCommitFails(t *testing.T) {
 
 // What waits for the writer gives up in time, with the right error, and leaves nothing.
 func TestWaitingForTheWriter(t *testing.T) {
-	d := sqlite.New(fresh(t).DB(), sqlite.WithBusyTimeout(30*time.Millisecond))
+	d := sqlite.New(fresh(t).DB(), sqlite.WithBusyTimeout(100*time.Millisecond))
 	tx, r := mustBegin(t, d, claimParams("held"))
 	ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"fmt"
-	"sync"
 
 	"github.com/idem-go/idem/driver"
 )
@@ -18,7 +17,8 @@ type txn struct {
 	tx     *sql.Tx
 	ctx    context.Context // has the caller's values, and never ends: interrupting a write would roll back everything
 	cancel context.CancelFunc
-	stmts  [numStatements]*sql.Stmt
+	shared *statements // the Driver's
+	own    statements  // the same, on conn
 }
 
 // writer opens and ends the transactions of groups.
@@ -43,11 +43,12 @@ const lockSQL = `UPDATE idem_keys SET fence = fence WHERE seq = -1`
 // begin opens a transaction that holds the write lock. It waits for it until ctx
 // ends, or for the busy timeout.
 func (d *Driver) begin(ctx context.Context) (t *txn, err error) {
+	st, err := d.prepared(ctx)
+	if err != nil {
+		return nil, err
+	}
 	limit, cancel := d.bounded(ctx)
 	defer cancel()
-	if _, err := d.prepared(limit); err != nil {
-		return nil, d.translate(ctx, limit, err)
-	}
 	err = retry(limit, func() error {
 		t, err = d.beginOn(limit, d.sql(lockSQL))
 		return err
@@ -55,6 +56,7 @@ func (d *Driver) begin(ctx context.Context) (t *txn, err error) {
 	if err != nil {
 		return nil, d.translate(ctx, limit, err)
 	}
+	t.shared = st
 	return t, nil
 }
 
@@ -145,10 +147,10 @@ func (t *txn) close() {
 
 // stmt returns a prepared statement of the Driver, for use in t.
 func (t *txn) stmt(i int) *sql.Stmt {
-	if t.stmts[i] == nil {
-		t.stmts[i] = t.tx.StmtContext(t.ctx, t.d.ready.Load()[i])
+	if t.own[i] == nil {
+		t.own[i] = t.tx.StmtContext(t.ctx, t.shared[i])
 	}
-	return t.stmts[i]
+	return t.own[i]
 }
 
 // statements are the prepared statements of a Driver, by the constants below.
@@ -170,10 +172,17 @@ var statementSQL = [numStatements]string{
 
 // prepared returns the statements. The first call checks the configuration; a
 // call that fails leaves that to the next.
-func (d *Driver) prepared(limit context.Context) (*statements, error) {
+func (d *Driver) prepared(ctx context.Context) (*statements, error) {
 	if st := d.ready.Load(); st != nil {
 		return st, nil
 	}
+	limit, cancel := d.patient(ctx)
+	defer cancel()
+	st, err := d.prepare(limit)
+	return st, d.translate(ctx, limit, err)
+}
+
+func (d *Driver) prepare(limit context.Context) (*statements, error) {
 	select {
 	case d.checking <- struct{}{}:
 		defer func() { <-d.checking }()
@@ -187,20 +196,15 @@ func (d *Driver) prepared(limit context.Context) (*statements, error) {
 		return nil, err
 	}
 	st := new(statements)
-	undo := sync.OnceFunc(func() {
-		for _, s := range st {
-			if s != nil {
-				_ = s.Close()
-			}
-		}
-	})
 	for i, query := range statementSQL {
 		err := retry(limit, func() (err error) {
 			st[i], err = d.db.PrepareContext(limit, d.sql(query))
 			return err
 		})
 		if err != nil {
-			undo()
+			for _, s := range st[:i] {
+				_ = s.Close()
+			}
 			return nil, err
 		}
 	}

@@ -64,6 +64,9 @@ func inFlight(r driver.Record, now time.Time) driver.Record {
 
 // write runs fn in a write transaction that it may share with other calls.
 func (d *Driver) write(ctx context.Context, fn func(*txn) (wrote bool, err error)) error {
+	if _, err := d.prepared(ctx); err != nil {
+		return err
+	}
 	limit, cancel := d.bounded(ctx)
 	defer cancel()
 	return d.translate(ctx, limit, d.group.Do(limit, fn))
