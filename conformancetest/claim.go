@@ -150,6 +150,7 @@ var claimRules = []rule{
 			return nil
 		},
 	},
+	// Field case C06.
 	{
 		id:      "claim/hold",
 		promise: "a claim made under Hold is never taken over, however long ago its lease and its retention ended",

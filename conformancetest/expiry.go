@@ -19,6 +19,7 @@ func (e *env) statesAre(ctx context.Context, k driver.Key, want map[time.Duratio
 }
 
 var expiryRules = []rule{
+	// Field case C05.
 	{
 		id:      "expiry/lease",
 		promise: "a claim is in flight until the microsecond its lease ends, and unknown from then on",
@@ -34,6 +35,7 @@ var expiryRules = []rule{
 			})
 		},
 	},
+	// Field case C08.
 	{
 		id:      "expiry/unknown",
 		promise: "an unknown outcome that is not held is absent once its retention has ended",
@@ -57,6 +59,7 @@ var expiryRules = []rule{
 			return nil
 		},
 	},
+	// Field cases C10 and C17.
 	{
 		id:      "expiry/retention",
 		promise: "an outcome is replayed until its retention ends, and is a tombstone without the result from then on",

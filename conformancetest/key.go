@@ -105,6 +105,7 @@ var keyRules = []rule{
 			))
 		},
 	},
+	// Field case P21.
 	{
 		id:      "key/longest",
 		promise: "a scope and an ID of 255 bytes each are stored, and compared to the last byte",

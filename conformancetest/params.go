@@ -18,6 +18,8 @@ var badKeys = []driver.Key{
 	{Scope: " ", ID: "id"},
 	{Scope: strings.Repeat("s", driver.MaxScope+1), ID: "id"},
 	{Scope: "scope", ID: strings.Repeat("i", driver.MaxID+1)},
+	{Scope: "scope", ID: strings.Repeat("i", 2705)},  // beyond an index row of PostgreSQL
+	{Scope: "scope", ID: strings.Repeat("i", 32769)}, // beyond a key of bbolt
 	{Scope: "scope", ID: strings.Repeat("i", 1<<20)},
 	{Scope: "scope", ID: "a\x00b"},
 	{Scope: "scope", ID: "a\xffb"},
@@ -47,6 +49,7 @@ func refusedParams(what string, err, want error) error {
 }
 
 var paramsRules = []rule{
+	// Field cases P20 and P21.
 	{
 		id:      "params/key",
 		promise: "a key that is not valid is ErrInvalidKey from every verb",

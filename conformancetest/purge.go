@@ -85,6 +85,7 @@ var purgeRules = []rule{
 			return nil
 		},
 	},
+	// Field case C08.
 	{
 		id:      "purge/live-claim",
 		promise: "Purge never deletes a live claim, also one renewed beyond its retention",

@@ -86,6 +86,7 @@ func oneWinner(ctx context.Context, e *env, k driver.Key, now time.Time) (driver
 }
 
 var raceRules = []rule{
+	// Field case C14.
 	{
 		id:      "race/claim",
 		promise: "of many concurrent claims on an absent key exactly one is granted",

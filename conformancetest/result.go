@@ -30,16 +30,19 @@ func comesBack(ctx context.Context, e *env, result []byte) error {
 }
 
 var resultRules = []rule{
+	// Field case P22.
 	{
 		id:      "result/none",
 		promise: "a completion without a result is replayed as one without a result",
 		check:   func(ctx context.Context, e *env) error { return comesBack(ctx, e, nil) },
 	},
+	// Field cases P22 and C03.
 	{
 		id:      "result/empty",
 		promise: "an empty result is replayed as an empty result, not as none",
 		check:   func(ctx context.Context, e *env) error { return comesBack(ctx, e, []byte{}) },
 	},
+	// Field cases P20 and C04.
 	{
 		id:      "result/every-byte",
 		promise: "a result may hold every byte, and text that looks like something else",
@@ -69,6 +72,7 @@ var resultRules = []rule{
 			return comesBack(ctx, e, result)
 		},
 	},
+	// Field case B04.
 	{
 		id:      "result/copied",
 		promise: "the driver keeps no slice it was given, and the caller owns those it gets",
