@@ -173,11 +173,13 @@ func (t *tx) Commit(ctx context.Context, p driver.CommitParams) error {
 	defer t.end()
 	limit, cancel := t.d.bounded(ctx)
 	defer cancel()
+	if err := t.reclaim(p.Discard); err != nil {
+		_ = t.txn.rollback()
+		return t.lost(ctx)
+	}
 	if err := t.store(ctx, p); err != nil {
-		if t.txn.rollback() != nil || errors.Is(err, errLost) {
-			return t.lost(ctx)
-		}
-		return err
+		_ = t.txn.rollback()
+		return t.d.translate(ctx, limit, err)
 	}
 	err := t.txn.commit(limit, limit)
 	if err == nil {
@@ -186,7 +188,17 @@ func (t *tx) Commit(ctx context.Context, p driver.CommitParams) error {
 	return t.resolve(ctx, t.d.translate(ctx, limit, err))
 }
 
-var errLost = errors.New("the transaction is gone")
+// reclaim makes sure that the transaction of the claim is still open, and undoes the
+// business writes if asked. Outside it the outcome would be stored without them.
+func (t *tx) reclaim(discard bool) error {
+	if discard {
+		if _, err := t.txn.tx.ExecContext(t.txn.ctx, discardSQL); err != nil {
+			return err
+		}
+	}
+	_, err := t.txn.tx.ExecContext(t.txn.ctx, releaseSQL)
+	return err
+}
 
 // store writes the outcome into the transaction.
 func (t *tx) store(ctx context.Context, p driver.CommitParams) error {
@@ -202,15 +214,6 @@ func (t *tx) store(ctx context.Context, p driver.CommitParams) error {
 	next, err := t.claim.AfterComplete(p.CompleteParams, at(p.Now))
 	if err != nil {
 		return err
-	}
-	// Outside a transaction the outcome would be stored without the business writes.
-	if p.Discard {
-		if _, err := t.txn.tx.ExecContext(t.txn.ctx, discardSQL); err != nil {
-			return errLost
-		}
-	}
-	if _, err := t.txn.tx.ExecContext(t.txn.ctx, releaseSQL); err != nil {
-		return errLost
 	}
 	// The application has had the table in its hands: what it left is what counts.
 	old, err := t.txn.get(t.h, p.Key)

@@ -183,6 +183,33 @@ func TestCommitFails(t *testing.T) {
 	mustClaim(t, d, claimParams("k"))
 }
 
+// A full database fails the commit, definitely, and works again when there is room.
+func TestCommitWhenFull(t *testing.T) {
+	d := fresh(t)
+	tx, r := mustBegin(t, d, claimParams("k"))
+	if err := insertRow(t.Context(), tx.Handle(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Handle().ExecContext(t.Context(), `PRAGMA max_page_count = 1`); err != nil { // as many as there are
+		t.Fatal(err)
+	}
+	p := commitParams(r, "")
+	p.Result = make([]byte, 1<<20)
+	err := tx.Commit(t.Context(), p)
+	if full, ok := errors.AsType[interface {
+		error
+		Code() int
+	}](err); !ok || full.Code() != 13 {
+		t.Errorf("Commit: error %v, want SQLITE_FULL", err)
+	}
+	wantState(t, d, "k", driver.StateAbsent)
+	wantRows(t, d, "k", 0)
+	tx, r = mustBegin(t, d, claimParams("k"))
+	if err := tx.Commit(t.Context(), commitParams(r, "small")); err != nil {
+		t.Errorf("Commit of a small result: %v", err)
+	}
+}
+
 // What waits for the writer gives up in time, with the right error, and leaves nothing.
 func TestWaitingForTheWriter(t *testing.T) {
 	d := sqlite.New(fresh(t).DB(), sqlite.WithBusyTimeout(100*time.Millisecond))
