@@ -91,7 +91,7 @@ func (d *Driver) check(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	switch {
 	case readOnly:
-		return errReadOnly{}
+		return readOnlyError{}
 	case commit == "off" && !d.async:
 		return unsafe("synchronous_commit is off; set it on, for the role if not for the server, or use AllowAsyncCommit")
 	case oid == 0:

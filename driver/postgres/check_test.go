@@ -24,6 +24,7 @@ func asRole(name string) func(*pgxpool.Config) {
 }
 
 func TestMigrate(t *testing.T) {
+	t.Parallel()
 	for _, table := range []string{"idem_records", "keys", `odd "name" $1`, "other.keys", `Other Schema.Keys`} {
 		t.Run(table, func(t *testing.T) {
 			db := pgtest.Shared(t).Database(t)
@@ -107,6 +108,7 @@ func TestMigrateWithoutRights(t *testing.T) {
 }
 
 func TestCheckRefuses(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name    string
 		change  string

@@ -37,6 +37,7 @@ var configurations = []struct {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, c := range configurations {
 		t.Run(c.name, func(t *testing.T) {
 			if testing.Short() && c.long {

@@ -27,11 +27,11 @@ const (
 // Nothing has been done. Begin, which sets a savepoint, is allowed.
 var ErrManagedTx = errors.New("postgres: the transaction is ended by its operation, not by the application")
 
-// errReadOnly is the driver's own finding that the transaction cannot write.
-type errReadOnly struct{}
+// readOnlyError is the driver's own finding that the transaction cannot write.
+type readOnlyError struct{}
 
-func (errReadOnly) Error() string    { return "the server accepts no writes" }
-func (errReadOnly) SQLState() string { return codeReadOnly }
+func (readOnlyError) Error() string    { return "the server accepts no writes" }
+func (readOnlyError) SQLState() string { return codeReadOnly }
 
 // code returns the SQLSTATE of an error, and "" when it has none.
 func code(err error) string {

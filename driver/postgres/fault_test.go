@@ -22,6 +22,7 @@ import (
 // often that happens, a key ends with one business row and one outcome, and
 // everybody is told the same.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	const callers = 3
 	keys, seeds := 60, uint64(3)
 	if testing.Short() {

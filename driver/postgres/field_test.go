@@ -339,8 +339,9 @@ func TestField_P09_DuplicateDoesNotWait(t *testing.T) {
 }
 
 func TestField_P10_OnlyTypedAnswersInARace(t *testing.T) {
+	t.Parallel()
 	const callers = 64
-	rounds := 300
+	rounds := 200
 	if testing.Short() {
 		rounds = 10
 	}
@@ -381,6 +382,7 @@ func TestField_P10_OnlyTypedAnswersInARace(t *testing.T) {
 }
 
 func TestField_P17_TableChangesUnderTheDriver(t *testing.T) {
+	t.Parallel()
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			s := open(t, setup{pool: []func(*pgxpool.Config){pgtest.Mode(mode), pgtest.MaxConns(1)}})
@@ -408,6 +410,7 @@ func TestField_P17_TableChangesUnderTheDriver(t *testing.T) {
 }
 
 func TestField_P18_LocalisedServer(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("localedef"); err != nil {
 		t.Skipf("needs localedef: %v", err)
 	}

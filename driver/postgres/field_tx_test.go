@@ -74,8 +74,9 @@ func TestField_P12_OppositeOrders(t *testing.T) {
 }
 
 func TestField_P12_SweepersBesideClaims(t *testing.T) {
+	t.Parallel()
 	s := open(t, setup{pool: []func(*pgxpool.Config){pgtest.MaxConns(16)}})
-	rounds := 400
+	rounds := 200
 	if testing.Short() {
 		rounds = 50
 	}
@@ -122,6 +123,7 @@ func TestField_P12_SweepersBesideClaims(t *testing.T) {
 }
 
 func TestField_P13_NoLockStays(t *testing.T) {
+	t.Parallel()
 	s := open(t, setup{})
 	px := through(t, s.db.Server.Addr())
 	cut := s.again(t, setup{pool: []func(*pgxpool.Config){pgtest.Through(px.Addr())}})

@@ -72,6 +72,7 @@ func (f faulty) onCommit(answer bool, verdict func() proxy.Verdict) {
 }
 
 func TestLostCommit(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name    string
 		answer  bool // the answer is lost, not the request
@@ -130,6 +131,7 @@ func TestLostCommit(t *testing.T) {
 
 // While the old session still runs, the answer is not "rolled back".
 func TestLostCommitThatIsStillUnderWay(t *testing.T) {
+	t.Parallel()
 	for _, kind := range kinds {
 		for _, late := range []struct {
 			name    string
@@ -144,7 +146,8 @@ func TestLostCommitThatIsStillUnderWay(t *testing.T) {
 				f := openFaulty(t, postgres.WithPatience(time.Minute))
 				p := f.claim()
 				tx, r := kind.begin(t, f.store, p)
-				release := make(chan proxy.Verdict, 1)
+				release := make(chan proxy.Verdict, 2)
+				defer func() { release <- proxy.Kill }() // also when the test fails before it is released
 				f.onCommit(false, func() proxy.Verdict { return <-release })
 				// Commit gives its connection up, and asks on another.
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -208,6 +211,7 @@ func TestLostAnswerOfALeasedVerb(t *testing.T) {
 
 // A takeover takes two round trips. What happens between them is another's.
 func TestBetweenTheTripsOfATakeover(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, tt := range map[string]struct {
 		absent    bool // the record is one that time has made absent
@@ -248,11 +252,13 @@ func TestBetweenTheTripsOfATakeover(t *testing.T) {
 			if tt.absent {
 				p.Now = now.Add(p.Retention)
 			}
-			arrived, release := make(chan struct{}), make(chan struct{})
+			arrived, released := make(chan struct{}), make(chan struct{})
+			release := sync.OnceFunc(func() { close(released) })
+			defer release() // also when the test fails before
 			var once sync.Once
 			f.px.SetRule(func(_ *proxy.Conn, d proxy.Direction, chunk []byte) proxy.Verdict {
 				if d == proxy.ToServer && bytes.Contains(chunk, []byte("pg_try_advisory_xact_lock_shared($1)")) {
-					once.Do(func() { close(arrived); <-release })
+					once.Do(func() { close(arrived); <-released })
 				}
 				return proxy.Forward
 			})
@@ -266,7 +272,7 @@ func TestBetweenTheTripsOfATakeover(t *testing.T) {
 			}()
 			<-arrived
 			other, end := tt.meanwhile(f.main, repeat(p), old)
-			close(release)
+			release()
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
@@ -282,6 +288,7 @@ func TestBetweenTheTripsOfATakeover(t *testing.T) {
 }
 
 func TestServerDown(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, pgtest.Config{Settings: map[string]string{"fsync": "off"}})
 	s := open(t, setup{server: server})
 	p := s.claim()

@@ -125,7 +125,7 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 		err = said.err
 	case err == nil && readOnly:
 		// Said before the work is done rather than when it is committed.
-		err = errReadOnly{}
+		err = readOnlyError{}
 	}
 	if err != nil {
 		return nil, driver.Record{}, d.abort(ctx, c, err)
