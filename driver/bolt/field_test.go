@@ -124,6 +124,9 @@ func TestField_B02_RemapDoesNotBlock(t *testing.T) {
 				if _, err := d.Get(t.Context(), driver.GetParams{Key: claimParams("another").Key}); err != nil {
 					t.Errorf("Get inside the transaction: %v", err)
 				}
+				if tx, r, err := d.BeginClaim(t.Context(), claimParams(id)); err != nil || tx != nil || r.State != driver.StateInFlight {
+					t.Errorf("the same key inside the transaction: %v, %v; want in flight, at once", r.State, err)
+				}
 				p := commitParams(r, "")
 				p.Result = big
 				if err := tx.Commit(t.Context(), p); err != nil {

@@ -60,8 +60,8 @@ func (d *Driver) peek(h driver.KeyHash, p driver.ClaimParams) (r driver.Record, 
 // the key. A transaction has no lease: it holds the key until it ends.
 func inFlight(r driver.Record, now time.Time) driver.Record {
 	r.Now = now
-	if soon := now.Add(time.Second); r.LeaseUntil.Before(soon) && !now.Before(r.LeaseUntil) {
-		r.LeaseUntil = soon
+	if !now.Before(r.LeaseUntil) {
+		r.LeaseUntil = now.Add(time.Second)
 	}
 	return r
 }
