@@ -20,7 +20,7 @@ func param(name, value string) func(*pgxpool.Config) {
 }
 
 func asRole(name string) func(*pgxpool.Config) {
-	return func(c *pgxpool.Config) { c.ConnConfig.User = name }
+	return func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = name, name }
 }
 
 func TestMigrate(t *testing.T) {
@@ -74,7 +74,7 @@ func TestSchemaCanBePasted(t *testing.T) {
 func TestMigrateWithoutRights(t *testing.T) {
 	s := open(t, setup{})
 	role := strings.ReplaceAll(s.db.Name, "idem_test", "idem_role")
-	if _, err := s.pool.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC"); err != nil {
+	if _, err := s.pool.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN PASSWORD '"+role+"'; REVOKE CREATE ON SCHEMA public FROM PUBLIC"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

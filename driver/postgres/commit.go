@@ -167,8 +167,7 @@ func (t *openTx) fate(ctx context.Context) (committed, known bool) {
 		results, err := exec(ctx, conn, stmt("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), stmt(sqlFate, int8(t.d.lock(t.kh))),
 			stmt(t.d.sql(sqlHeld), h...), stmt(t.d.sql(sqlFateRow), h...), stmt("ROLLBACK"))
 		if err != nil {
-			t.d.rollback(ctx, conn)
-			return err
+			return err // the pool destroys a connection that is inside a transaction
 		}
 		said := only(results[1])
 		free, standby := said.bool(), said.bool()

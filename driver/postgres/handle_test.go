@@ -269,3 +269,31 @@ func TestCompletionIsNotTakenOver(t *testing.T) {
 		t.Errorf("BeginComplete of a complete claim = %v", err)
 	}
 }
+
+// A commit that the server answers with ROLLBACK has not happened.
+func TestCommitAnsweredWithRollback(t *testing.T) {
+	s := open(t, setup{driver: []postgres.Option{postgres.WithTxOptions(pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL SERIALIZABLE", CommitQuery: "ROLLBACK"})}})
+	p := s.claim()
+	tx, r := s.mustBegin(t, p)
+	var level string
+	if err := tx.Handle().QueryRow(t.Context(), "SHOW transaction_isolation").Scan(&level); err != nil || level != "serializable" {
+		t.Errorf("isolation level %q, %v", level, err)
+	}
+	if err := tx.Commit(t.Context(), commit(p.Key, r, "result")); !errors.Is(err, pgx.ErrTxCommitRollback) {
+		t.Errorf("Commit = %v, want ErrTxCommitRollback", err)
+	}
+	s.stateIs(t, p.Key, driver.StateAbsent)
+}
+
+func TestTxOptions(t *testing.T) {
+	s := open(t, setup{driver: []postgres.Option{postgres.WithIdleTimeout(0), postgres.WithTxOptions(pgx.TxOptions{
+		IsoLevel: pgx.Serializable, AccessMode: pgx.ReadWrite, DeferrableMode: pgx.NotDeferrable,
+	})}})
+	tx, _ := s.mustBegin(t, s.claim())
+	defer tx.Rollback(t.Context())
+	var level, idle string
+	err := tx.Handle().QueryRow(t.Context(), "SELECT current_setting('transaction_isolation'), current_setting('idle_in_transaction_session_timeout')").Scan(&level, &idle)
+	if err != nil || level != "serializable" || idle != "0" {
+		t.Errorf("isolation level %q, idle timeout %q, %v", level, idle, err)
+	}
+}
