@@ -1,0 +1,151 @@
+package idemhttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/idem-go/idem"
+)
+
+// Causes that end the context of a call before its handler has started, and outcomes
+// of the handler.
+var (
+	errHungUp   = errors.New("the request ended")
+	errTooSlow  = errors.New("the store did not answer in time")
+	errReleased = errors.New("the answer gives the key up")
+	errLate     = errors.New("the claim came too late for the handler to start")
+)
+
+// attempt is one guarded request.
+type attempt struct {
+	call call
+	g    *Guard
+	w    http.ResponseWriter
+	r    *http.Request
+	next http.Handler
+	body []byte
+	key  idem.Key
+
+	started func() bool // ends what could keep the handler from starting; false: it has
+	ran     bool
+	rec     *recorder
+	answer  Response // the handler's, when it ran to its end
+}
+
+// run claims the key, runs the handler or not, and answers.
+func (a *attempt) run(fp idem.Fingerprint) {
+	prefer := preferencesIn(a.r.Header)
+	wait := time.Duration(0)
+	if a.g.cfg.InFlight == Wait {
+		wait = a.g.cfg.MaxWait
+	}
+	if prefer.hasWait {
+		wait = min(prefer.wait, a.g.cfg.MaxWait)
+	}
+	ctx, cancel := a.context(wait)
+	defer cancel(nil)
+	a.call.key = a.key
+	res, err := a.g.do(ctx, a.key, fp, &a.call, a.exec, idem.WaitAtMost(wait))
+	a.started()
+	a.reply(ctx, res, err, prefer, wait)
+}
+
+// context returns the context of the call. Until the handler starts it ends with the
+// request, and when the store is too slow; from there it goes on, unless the guard is
+// told otherwise.
+func (a *attempt) context(wait time.Duration) (context.Context, context.CancelCauseFunc) {
+	parent := a.r.Context()
+	if !a.g.cfg.CancelOnDisconnect {
+		parent = context.WithoutCancel(parent)
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	timer := time.AfterFunc(wait+a.g.cfg.StoreTimeout, func() { cancel(errTooSlow) })
+	unwatch := context.AfterFunc(a.r.Context(), func() { cancel(errHungUp) })
+	a.started = func() bool {
+		inTime, there := timer.Stop(), unwatch()
+		return inTime && there
+	}
+	return ctx, cancel
+}
+
+// exec runs the handler: it is the fn of the operation.
+func (a *attempt) exec(ctx context.Context) (Response, error) {
+	if !a.started() {
+		if a.call.run != nil && a.call.run.Attempt > 1 {
+			return Response{}, errLate // the attempt before may have been applied
+		}
+		return Response{}, idem.NotApplied(errLate)
+	}
+	a.ran = true
+	a.rec = newRecorder(a.w)
+	r := a.r.WithContext(context.WithValue(ctx, callKey{}, &a.call))
+	a.replay(r)
+	a.next.ServeHTTP(a.rec, r)
+	if a.r.MultipartForm == nil {
+		a.r.MultipartForm = r.MultipartForm // whose files the server removes
+	}
+	return a.settle(ctx)
+}
+
+// replay gives a request its body again.
+func (a *attempt) replay(r *http.Request) {
+	if r.Body != nil && r.Body != http.NoBody {
+		b := new(bodyReader)
+		b.Reset(a.body)
+		r.Body = b
+	}
+}
+
+// settle turns the answer into the outcome of the operation.
+func (a *attempt) settle(ctx context.Context) (Response, error) {
+	cfg := &a.g.cfg
+	if cfg.CancelOnDisconnect && ctx.Err() != nil && (!a.rec.wrote || a.rec.status >= 500) {
+		return Response{}, context.Cause(ctx)
+	}
+	if a.rec.refused {
+		a.rec = newRecorder(a.w)
+		cfg.WriteProblem(a.rec, a.r, problem(CodeStreaming))
+	}
+	var err error
+	if a.answer, err = a.rec.finish(); err != nil {
+		return Response{}, err
+	}
+	a.unmark()
+	switch cfg.Settle(a.answer.Status) {
+	case Release:
+		return Response{}, idem.NotApplied(errReleased)
+	case StoreRolledBack:
+		if a.call.run == nil { // in a transaction
+			return Response{}, a.final()
+		}
+	}
+	return a.g.stored(a.answer, a.rec.outer), nil
+}
+
+// unmark takes away the mark of a replay, which only a replay bears.
+func (a *attempt) unmark() {
+	for name := range a.answer.Header {
+		if strings.EqualFold(name, a.g.cfg.ReplayedHeader) {
+			delete(a.answer.Header, name)
+		}
+	}
+}
+
+// final is the outcome of a handler whose writes are rolled back, and whose answer
+// is stored.
+func (a *attempt) final() error {
+	e := &idem.FinalError{Message: http.StatusText(a.answer.Status), Code: CodeNotStored}
+	b, err := a.g.cfg.Operation.Codec.Marshal(a.g.stored(a.answer, a.rec.outer))
+	if err != nil {
+		a.g.log(a.r, "the answer is not stored", err)
+		return e
+	}
+	e.Code, e.Details = codeAnswer, b
+	return e
+}
+
+// codeAnswer marks a final error that is an encoded answer.
+const codeAnswer = "idemhttp.response"
