@@ -366,11 +366,21 @@ func TestResultNotEncodable(t *testing.T) {
 	nothing := func() {}
 	broken := func() { panic("odd value") }
 	for name, do := range map[string]func(context.Context, driver.Driver) (error, error){
-		"channel in an interface": func(ctx context.Context, d driver.Driver) (error, error) { return twice[any](ctx, t, d, nil, make(chan int)) },
-		"invalid UTF-8":           func(ctx context.Context, d driver.Driver) (error, error) { return twice[any](ctx, t, d, nil, []string{"a\xff"}) },
-		"codec fails":             func(ctx context.Context, d driver.Driver) (error, error) { return twice(ctx, t, d, oddCodec{nothing, nothing}, 1) },
-		"codec panics":            func(ctx context.Context, d driver.Driver) (error, error) { return twice(ctx, t, d, oddCodec{broken, nothing}, 1) },
-		"codec panics, reading":   func(ctx context.Context, d driver.Driver) (error, error) { return twice(ctx, t, d, oddCodec{nothing, broken}, 1) },
+		"channel in an interface": func(ctx context.Context, d driver.Driver) (error, error) {
+			return twice[any](ctx, t, d, nil, make(chan int))
+		},
+		"invalid UTF-8": func(ctx context.Context, d driver.Driver) (error, error) {
+			return twice[any](ctx, t, d, nil, []string{"a\xff"})
+		},
+		"codec fails": func(ctx context.Context, d driver.Driver) (error, error) {
+			return twice(ctx, t, d, oddCodec{nothing, nothing}, 1)
+		},
+		"codec panics": func(ctx context.Context, d driver.Driver) (error, error) {
+			return twice(ctx, t, d, oddCodec{broken, nothing}, 1)
+		},
+		"codec panics, reading": func(ctx context.Context, d driver.Driver) (error, error) {
+			return twice(ctx, t, d, oddCodec{nothing, broken}, 1)
+		},
 	} {
 		notStored, err := do(t.Context(), memory.New())
 		if !errors.Is(notStored, idem.ErrResultNotStored) || !errors.Is(err, idem.ErrResultNotStored) {

@@ -17,11 +17,11 @@ type lease struct {
 	params driver.RenewParams
 	lose   context.CancelCauseFunc // of fn's context
 	base   context.Context         // of the renewals
-	beats  sync.WaitGroup // one for each timer that is set or beat that runs
+	beats  sync.WaitGroup          // one for each timer that is set or beat that runs
 
 	mu      sync.Mutex
 	timer   *time.Timer
-	until   time.Time // a tenth of the lease before it ends
+	until   time.Time          // a tenth of the lease before it ends
 	cancel  context.CancelFunc // of the renewal that runs
 	stopped bool
 	gone    bool
