@@ -129,7 +129,7 @@ const releaseTimeout = time.Second
 // release gives the key up: as absent, or as an attempt without an outcome.
 func (e *engine) release(ctx context.Context, c *claimed, abandon bool) {
 	p := driver.ReleaseParams{HolderParams: c.holder, Abandon: abandon}
-	e.settle(ctx, "release", min(releaseTimeout, e.cfg.SettleTimeout), func(ctx context.Context) error {
+	_ = e.settle(ctx, "release", min(releaseTimeout, e.cfg.SettleTimeout), func(ctx context.Context) error {
 		return e.drv.Release(ctx, p)
 	})
 }
@@ -147,7 +147,7 @@ func (e *engine) unclaim(ctx context.Context, p driver.ClaimParams, err error) {
 	defer cancel()
 	rec, err := e.drv.Get(ctx, driver.GetParams{Key: p.Key})
 	if err == nil && rec.State == driver.StateInFlight && rec.Token == p.Token {
-		e.drv.Release(ctx, driver.ReleaseParams{
+		_ = e.drv.Release(ctx, driver.ReleaseParams{
 			HolderParams: driver.HolderParams{Key: p.Key, Token: p.Token, Fence: rec.Fence},
 			Abandon:      (&claimed{rec: rec}).tookOver(),
 		})

@@ -185,7 +185,7 @@ func commit[T any](ctx context.Context, e *engine, tx driver.Tx[T], c *claimed, 
 func rollBack[T any](ctx context.Context, e *engine, tx driver.Tx[T]) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.SettleTimeout)
 	defer cancel()
-	tx.Rollback(ctx) // an error changes nothing: a transaction that cannot be ended is rolled back by the store
+	_ = tx.Rollback(ctx) // an error changes nothing: a transaction that cannot be ended is rolled back by the store
 }
 
 // retryable adds [ErrRetryable] to an error that the store explains so.
