@@ -28,7 +28,6 @@ var configs = []struct {
 func TestConformance(t *testing.T) {
 	for _, c := range configs {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // they wait for the disk
 			open := func(t testing.TB, path string) *bolt.Driver { return open(t, path, c.options, c.driver...) }
 			fresh := func(t testing.TB) *bolt.Driver { return open(t, filepath.Join(t.TempDir(), "idem.db")) }
 			reopen := func(t testing.TB, d *bolt.Driver) *bolt.Driver {

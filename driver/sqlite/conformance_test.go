@@ -21,15 +21,14 @@ var configs = []struct {
 }{
 	{name: "wal", query: "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"},
 	{name: "default dsn", query: ""}, // journal_mode DELETE, synchronous FULL, deferred, no busy_timeout
-	{name: "truncate", query: "?_pragma=journal_mode(TRUNCATE)&_pragma=synchronous(EXTRA)&_pragma=busy_timeout(100)&_txlock=exclusive"},
-	{name: "one connection", query: "?_pragma=journal_mode(WAL)", conns: 1,
+	{name: "truncate", query: "?_pragma=journal_mode(TRUNCATE)&_pragma=synchronous(EXTRA)&_pragma=busy_timeout(100)"},
+	{name: "one connection", query: "?_pragma=journal_mode(WAL)&_txlock=exclusive", conns: 1,
 		driver: []sqlite.Option{sqlite.WithSecret([]byte("s")), sqlite.WithNamespace("n"), sqlite.WithTable(`odd "name"`)}},
 }
 
 func TestConformance(t *testing.T) {
 	for _, c := range configs {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()       // they wait for the disk
 			var paths sync.Map // *sqlite.Driver -> string: asking the database may wait for a transaction
 			on := func(t testing.TB, path string) *sqlite.Driver {
 				db := openDB(t, path+c.query)

@@ -32,8 +32,9 @@
 // [driver.ErrUnsafeConfig]: databases in memory (each connection would have its
 // own), journal_mode OFF and MEMORY (a crash corrupts the file), synchronous OFF,
 // and synchronous NORMAL unless [AllowLossOnPowerFailure] is given. WAL is
-// recommended; DELETE, TRUNCATE and PERSIST work, and there a reader may hold up a
-// commit.
+// recommended; DELETE, TRUNCATE and PERSIST work, but there a reader may hold up a
+// commit, and _txlock=exclusive keeps the readers of other processes waiting for as
+// long as a transaction of the application takes.
 //
 // # Hazards of SQLite
 //
