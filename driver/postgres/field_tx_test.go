@@ -369,3 +369,37 @@ func TestField_P22_ResultsAreStoredExactly(t *testing.T) {
 		})
 	}
 }
+
+// Where the database's default isolation level is stricter than read committed,
+// claims that race fail to serialize; the driver sends them again by itself.
+func TestDefaultIsolation(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			s := open(t, setup{pool: []func(*pgxpool.Config){pgtest.MaxConns(16), param("default_transaction_isolation", level)}})
+			for range 30 {
+				p := s.claim()
+				var granted atomic.Int32
+				var all sync.WaitGroup
+				for range 16 {
+					all.Go(func() {
+						q := repeat(p)
+						r, err := s.Claim(t.Context(), q)
+						if err != nil {
+							t.Errorf("Claim: %v", err)
+						} else if r.HeldBy(q.Token, r.Fence) {
+							granted.Add(1)
+							if err := s.Complete(t.Context(), outcome(q.Key, r, "result")); err != nil {
+								t.Errorf("Complete: %v", err)
+							}
+						}
+					})
+				}
+				all.Wait()
+				if n := granted.Load(); n != 1 {
+					t.Fatalf("granted %d times", n)
+				}
+			}
+		})
+	}
+}

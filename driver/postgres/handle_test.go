@@ -194,6 +194,14 @@ func TestTakeoverInATransaction(t *testing.T) {
 		"renewed": {func(s *store, p driver.ClaimParams, r driver.Record) error {
 			return s.Renew(t.Context(), driver.RenewParams{HolderParams: at(holder(p.Key, r), now.Add(p.Lease)), Lease: time.Minute})
 		}, driver.ErrNotHolder},
+		"claimed again under its own token": {func(s *store, p driver.ClaimParams, r driver.Record) error {
+			p.Now = now.Add(p.Lease)
+			got, err := s.Claim(t.Context(), p)
+			if err == nil && !got.HeldBy(r.Token, r.Fence) {
+				err = errors.New("the holder's claim, sent again, was not granted")
+			}
+			return err
+		}, driver.ErrNotHolder},
 		"complete": {func(s *store, p driver.ClaimParams, r driver.Record) error {
 			return s.Complete(t.Context(), outcome(p.Key, r, "old"))
 		}, driver.ErrNotHolder},
