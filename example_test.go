@@ -8,7 +8,9 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/idem-go/idem"
@@ -17,50 +19,72 @@ import (
 	"github.com/idem-go/idem/fingerprint"
 )
 
-// Example is the one in the README.
+// Example is the one in the README, run twice: the client heard no answer.
 func Example() {
-	dir, err := os.MkdirTemp("", "idem")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	if err := readme(context.Background(), filepath.Join(dir, "shop.db")); err != nil {
-		log.Fatal(err)
+	store, closeStore := openShop()
+	defer closeStore()
+	for range 2 {
+		if err := readme(context.Background(), store); err != nil {
+			log.Fatal(err)
+		}
 	}
 	// Output:
 	// order 1, replayed: false
 	// order 1, replayed: true
 }
 
-// readme is shown in the README: change both.
-func readme(ctx context.Context, path string) error {
-	store, err := sqlite.Open(path)
+// readme is shown in the README; TestReadme holds the two together.
+func readme(ctx context.Context, store *sqlite.Driver) error {
+	createOrder, err := idem.NewTx[int64](store, idem.Config{
+		Name: "orders.create", Retention: 7 * 24 * time.Hour,
+	})
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	if _, err := store.DB().ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)`); err != nil {
-		return err
-	}
-	createOrder, err := idem.NewTx[int64](store, idem.Config{Name: "orders.create", Retention: 7 * 24 * time.Hour})
-	if err != nil {
-		return err
-	}
-	for range 2 { // the client hears no answer, and sends the request again
-		res, err := createOrder.DoTx(ctx, idem.Key{Scope: "tenant-7", ID: "8e03978e"}, fingerprint.Bytes([]byte("tea")),
-			func(ctx context.Context, tx *sql.Tx) (int64, error) {
-				row, err := tx.ExecContext(ctx, `INSERT INTO orders (item) VALUES ('tea')`)
-				if err != nil {
-					return 0, err
-				}
-				return row.LastInsertId()
-			})
+	key := idem.Key{Scope: "tenant-7", ID: "8e03978e"} // who asks, and the key that came with the request
+	request := fingerprint.Bytes([]byte("POST"), []byte("/orders"), []byte(`{"item":"tea"}`))
+	res, err := createOrder.DoTx(ctx, key, request, func(ctx context.Context, tx *sql.Tx) (int64, error) {
+		row, err := tx.ExecContext(ctx, `INSERT INTO orders (item) VALUES ('tea')`)
 		if err != nil {
-			return err
+			return 0, err // rolled back: nothing happened, and a repeat runs
 		}
-		fmt.Printf("order %d, replayed: %t\n", res.Value, res.Replayed)
+		return row.LastInsertId()
+	})
+	if err != nil {
+		return err
 	}
+	fmt.Printf("order %d, replayed: %t\n", res.Value, res.Replayed)
 	return nil
+}
+
+// TestReadme: the Go code in the README stands in this file, and so is tested.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(readme), "```go\n")[1:]
+	if len(blocks) == 0 {
+		t.Fatal("the README has no Go code")
+	}
+	for _, b := range blocks {
+		code, _, _ := strings.Cut(b, "```")
+		if !strings.Contains(unindented(string(source)), unindented(code)) {
+			t.Errorf("this code of the README is not in example_test.go:\n%s", code)
+		}
+	}
+}
+
+func unindented(code string) string {
+	lines := strings.Split(code, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimLeft(lines[i], "\t ")
+	}
+	return strings.Join(lines, "\n")
 }
 
 func ExampleOperation_Do() {
