@@ -2,6 +2,7 @@ package fingerprint
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -73,8 +74,35 @@ func equal(a, b [][]byte) bool {
 	return true
 }
 
+// TestSums: a fingerprint stays what it was when it was stored. A new way of
+// summing needs a new version of the recipe.
+func TestSums(t *testing.T) {
+	j, errJ := JSON([]byte(`{ "a": 1.0 }`))
+	f, errF := Fields([]byte(`{"a":1,"c":2}`), "/b", "/a")
+	if err := errors.Join(errJ, errF); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		got         idem.Fingerprint
+		recipe, sum string
+	}{
+		{Bytes([]byte("a"), nil), "bytes.v1", "0a2f18c43518886dd1533e428136c9ee003e57859291bd63a752a3d651f0e2bb"},
+		{j, "json.v1", "701f2765d1edbe20c90933a8cb943b026286334465650e89956fec29aa87e669"},
+		{f, "fields.v1", "932e6b9d18cf0431e71aa35d8a6eb12c5342ea712f008e5a477abc830d308b2c"},
+		{None(), "none.v1", "af5570f5a1810b7af78caf4bc70a660f0df51e42baf91d4de5b2328de0e83dfc"},
+	} {
+		sum, err := hex.DecodeString(tt.sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := idem.NewFingerprint(tt.recipe, sum); tt.got != want {
+			t.Errorf("%s is %q, want %q", tt.recipe, tt.got, want)
+		}
+	}
+}
+
 // TestRecipes: what was summed in different ways never compares equal, whatever
-// the input, and stays as it was released: a new sum needs a new version.
+// the input.
 func TestRecipes(t *testing.T) {
 	j, err := JSON("")
 	if err != nil {
