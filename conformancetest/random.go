@@ -14,7 +14,7 @@ import (
 
 const (
 	randomKeys  = 4
-	randomSteps = 400
+	randomSteps = 300
 )
 
 // A walk is one random sequence of verbs over few keys, checked step by step

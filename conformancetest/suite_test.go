@@ -71,7 +71,7 @@ func TestCheckSurvivesTheRule(t *testing.T) {
 func TestRandomFailureCanBeRerun(t *testing.T) {
 	h := goodHooks()
 	h.claim = claimThen(func(r *driver.Record, _ driver.ClaimParams, _ bool) {
-		if r.Attempt == 3 {
+		if r.Attempt == 2 {
 			r.Attempt = 33
 		}
 	})
