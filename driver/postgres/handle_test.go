@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -242,6 +243,33 @@ func TestTakeoverInATransaction(t *testing.T) {
 				t.Errorf("%d business rows, want %d", n, rows)
 			}
 		})
+	}
+}
+
+// Where a takeover came first and has the advisory lock, the row keeps the claim
+// for the holder that completes it.
+func TestCompletionBesideATakeover(t *testing.T) {
+	s := open(t, setup{})
+	p := s.claim()
+	p.Now = time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := s.mustClaim(t, p)
+	q := repeat(p)
+	q.Now = p.Now.Add(p.Lease)
+	takeover, taken := s.mustBegin(t, q)
+	tx, err := s.BeginComplete(t.Context(), holder(p.Key, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := takeover.Commit(ctx, commit(p.Key, taken, "new")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the takeover's Commit = %v, want to wait", err)
+	}
+	if err := tx.Commit(t.Context(), commit(p.Key, r, "result")); err != nil {
+		t.Error(err)
+	}
+	if got := s.stateIs(t, p.Key, driver.StateComplete); string(got.Result) != "result" {
+		t.Errorf("result %q", got.Result)
 	}
 }
 

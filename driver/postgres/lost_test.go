@@ -152,7 +152,7 @@ func TestLostCommitThatIsStillUnderWay(t *testing.T) {
 				// Commit gives its connection up, and asks on another.
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()
-				done, before := make(chan error), f.pool.Stat().AcquireCount()
+				done, before := make(chan error, 1), f.pool.Stat().AcquireCount()
 				go func() { done <- tx.Commit(ctx, commit(p.Key, r, "result")) }()
 				eventually(t, "a second question about the lost commit", func() bool {
 					return f.pool.Stat().AcquireCount() >= before+2
@@ -170,6 +170,44 @@ func TestLostCommitThatIsStillUnderWay(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A completion may not have the advisory lock, when a takeover had it first. Then
+// its lock on the row tells that it is still under way.
+func TestLostCommitWithoutTheAdvisoryLock(t *testing.T) {
+	t.Parallel()
+	f := openFaulty(t, postgres.WithPatience(time.Minute))
+	p := f.claim()
+	p.Now = time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := f.mustClaim(t, p)
+	q := repeat(p)
+	q.Now = p.Now.Add(p.Lease)
+	takeover, _ := f.main.mustBegin(t, q)
+	tx, err := f.BeginComplete(t.Context(), holder(p.Key, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := takeover.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	release := make(chan proxy.Verdict, 2)
+	defer func() { release <- proxy.Kill }() // also when the test fails before it is released
+	f.onCommit(false, func() proxy.Verdict { return <-release })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	done, before := make(chan error, 1), f.pool.Stat().AcquireCount()
+	go func() { done <- tx.Commit(ctx, commit(p.Key, r, "result")) }()
+	eventually(t, "a second question about the lost commit", func() bool {
+		return len(done) > 0 || f.pool.Stat().AcquireCount() >= before+3
+	})
+	if len(done) > 0 {
+		t.Fatalf("Commit = %v while the session was still open", <-done)
+	}
+	release <- proxy.Forward
+	if err := <-done; err != nil {
+		t.Errorf("Commit = %v", err)
+	}
+	f.main.stateIs(t, p.Key, driver.StateComplete)
 }
 
 // A verb whose answer was lost is sent again with the same token.
