@@ -60,6 +60,64 @@ func TestField_S08_ReaderHoldsUpTheCommit(t *testing.T) {
 	}
 }
 
+// A commit that a reader holds up goes on when the reader is done, without a busy_timeout.
+func TestField_S08_CommitWaitsForTheReader(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "idem.db")
+	d := withRows(t, migrated(t, openDB(t, file), sqlite.WithBusyTimeout(time.Minute)))
+	others := openDB(t, file)
+	hold := func() (*sql.Tx, error) {
+		reader, err := others.BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+		if err != nil {
+			return nil, err
+		}
+		var n int
+		if err := reader.QueryRowContext(t.Context(), `SELECT count(*) FROM business`).Scan(&n); err != nil {
+			_ = reader.Rollback()
+			return nil, err
+		}
+		return reader, nil
+	}
+	for name, commit := range map[string]func() error{
+		"transaction": func() error {
+			tx, r, err := d.BeginClaim(t.Context(), claimParams("tx"))
+			if err != nil {
+				return err
+			}
+			return tx.Commit(t.Context(), commitParams(r, "done"))
+		},
+		"group": func() error { _, err := d.Claim(t.Context(), claimParams("leased")); return err },
+	} {
+		reader, err := hold()
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- commit() }()
+		for { // a writer that waits to commit lets no new reader in
+			second, err := hold()
+			if err != nil {
+				break
+			}
+			if err := second.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-done:
+				t.Fatalf("%s: committed under a reader: %v", name, err)
+			default:
+			}
+		}
+		if err := reader.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	wantState(t, d, "tx", driver.StateComplete)
+	wantState(t, d, "leased", driver.StateInFlight)
+}
+
 // A statement whose failure rolls the transaction back, and whose error is ignored,
 // leaves the business code outside any transaction: there is no outcome to store.
 func TestField_P05_SwallowedError(t *testing.T) {
@@ -254,7 +312,10 @@ func TestDuplicateOfOneThatWaits(t *testing.T) {
 		tx, r, err := d.BeginClaim(context.Background(), first)
 		waiting <- begun{tx, r, err}
 	}()
-	for { // a Claim waits for the writer itself until the first is in line
+	for try := 0; ; try++ { // a Claim waits for the writer itself until the first is in line
+		if try == 500 {
+			t.Fatal("the first does not hold its key while it waits")
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		r, err := d.Claim(ctx, claimParams("k"))
 		cancel()
