@@ -6,7 +6,8 @@
 // A claim and an outcome are on disk when the call returns. [Driver.BeginClaim]
 // gives the application the transaction of its claim: business writes, claim and
 // outcome are one commit. The file belongs to one process; leases are judged by
-// that machine's clock.
+// that machine's clock. Setting the clock forward makes takeovers come early; token
+// and fence keep the one who was taken over from completing.
 //
 // # Writers
 //

@@ -6,7 +6,8 @@
 // A claim and an outcome are on disk when the call returns. [Driver.BeginClaim]
 // gives the application the transaction of its claim: business writes, claim and
 // outcome are one commit. Any number of processes of one host may share the file;
-// leases are judged by that host's clock.
+// leases are judged by that host's clock. Setting the clock forward makes takeovers
+// come early; token and fence keep the one who was taken over from completing.
 //
 // # Writers
 //
