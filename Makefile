@@ -1,4 +1,4 @@
-# Targets: test, docs, docs-check, lint, bench, cover, ci.
+# Targets: test, e2e, fuzz, docs, docs-check, lint, bench, cover, ci.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 REPORT := build/conformance.jsonl
@@ -7,13 +7,23 @@ GUARANTEES := go run ./internal/cmd/guarantees -readme README.md -out docs/guara
 # Programs are built in checkouts that git does not trust, too.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-.PHONY: test docs docs-check docs-compare fmt-check vet staticcheck lint bench bench-once cover mod-check ci clean
+.PHONY: test e2e fuzz docs docs-check docs-compare fmt-check vet staticcheck lint bench bench-once cover mod-check ci clean
 
 # Every test against real servers, with the race detector. A skipped test is a
 # failure. V=1 prints a line for each test.
 test:
 	scripts/install-servers
 	V=$(V) scripts/test all
+
+# idemhttp with clients and routers that others wrote: a module of its own, so that
+# users do not inherit them.
+e2e:
+	cd e2e && go vet ./... && IDEM_REQUIRE_ALL=1 go test -race -count 1 ./...
+
+# Every fuzz target, each for five minutes: make fuzz FUZZTIME=30s
+FUZZTIME := 5m
+fuzz:
+	scripts/fuzz $(FUZZTIME)
 
 # Writes docs/guarantees.md and the table of README.md from what the conformance
 # suite found.
