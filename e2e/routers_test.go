@@ -85,7 +85,7 @@ func TestChi(t *testing.T) {
 	})
 	r.With(guard.Handler).Post("/fail", func(w http.ResponseWriter, r *http.Request) {
 		runs++
-		http.Error(w, "declined", 402)
+		http.Error(w, "declined", http.StatusPaymentRequired)
 	})
 	testRouter(t, r, &runs, "declined")
 }
@@ -135,7 +135,7 @@ func TestGin(t *testing.T) {
 	engine.POST("/orders/:id", gin.WrapH(guard.Handler(guarded)))
 	engine.POST("/fail", gin.WrapH(guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs++
-		http.Error(w, "declined", 402)
+		http.Error(w, "declined", http.StatusPaymentRequired)
 	}))))
 	testRouter(t, engine, &runs, "declined")
 }

@@ -102,7 +102,9 @@ func (a *attempt) replay(r *http.Request) {
 // settle turns the answer into the outcome of the operation.
 func (a *attempt) settle(ctx context.Context) (Response, error) {
 	cfg := &a.g.cfg
-	if cfg.CancelOnDisconnect && ctx.Err() != nil && (!a.rec.wrote || a.rec.status >= 500) {
+	// The context ended: the lease was lost, or the client hung up and that counts. A
+	// handler that gave up for that reason has no answer.
+	if ctx.Err() != nil && (!a.rec.wrote || a.rec.status >= 500) {
 		return Response{}, context.Cause(ctx)
 	}
 	if a.rec.refused {

@@ -158,9 +158,15 @@ func TestTransport_Redirect(t *testing.T) {
 	var keys []string
 	mux := http.NewServeMux()
 	note := func(r *http.Request) { keys = append(keys, r.Header.Get("Idempotency-Key")) }
-	mux.HandleFunc("/a", func(w http.ResponseWriter, r *http.Request) { note(r); http.Redirect(w, r, "/b", 307) })
-	mux.HandleFunc("/b", func(w http.ResponseWriter, r *http.Request) { note(r); http.Redirect(w, r, "/c", 308) })
-	mux.HandleFunc("/c", func(w http.ResponseWriter, r *http.Request) { note(r); http.Redirect(w, r, "/d", 303) })
+	mux.HandleFunc("/a", func(w http.ResponseWriter, r *http.Request) {
+		note(r)
+		http.Redirect(w, r, "/b", http.StatusTemporaryRedirect)
+	})
+	mux.HandleFunc("/b", func(w http.ResponseWriter, r *http.Request) {
+		note(r)
+		http.Redirect(w, r, "/c", http.StatusPermanentRedirect)
+	})
+	mux.HandleFunc("/c", func(w http.ResponseWriter, r *http.Request) { note(r); http.Redirect(w, r, "/d", http.StatusSeeOther) })
 	mux.HandleFunc("/d", func(w http.ResponseWriter, r *http.Request) { note(r) })
 	srv := httptest.NewServer(mux)
 	defer srv.Close()

@@ -29,16 +29,18 @@ const patience = 30 * time.Second
 
 // env is one guarded endpoint on a real server.
 type env struct {
-	t     testing.TB
-	guard *idemhttp.Guard
-	srv   *httptest.Server
-	runs  atomic.Int64
-	log   logBuffer
+	t      testing.TB
+	guard  *idemhttp.Guard
+	srv    *httptest.Server
+	client *http.Client
+	runs   atomic.Int64
+	log    logBuffer
 }
 
 func config(change ...func(*idemhttp.Config)) idemhttp.Config {
 	cfg := idemhttp.Config{
 		Operation: idem.Config{Name: "orders.create"},
+		Logger:    slog.New(slog.DiscardHandler),
 		Scope:     func(r *http.Request) (string, error) { return "tenant-" + r.Header.Get("X-Tenant"), nil },
 	}
 	for _, f := range change {
@@ -47,7 +49,7 @@ func config(change ...func(*idemhttp.Config)) idemhttp.Config {
 	return cfg
 }
 
-// serve starts a server for h, guarded under a lease. Wrap puts handlers around the guard.
+// serve starts a server for h, guarded under a lease.
 func serve(t testing.TB, drv driver.Driver, h http.HandlerFunc, change ...func(*idemhttp.Config)) *env {
 	e := &env{t: t}
 	cfg := config(change...)
@@ -71,6 +73,7 @@ func serveTx(t testing.TB, drv driver.TxDriver[*sql.Tx], h http.HandlerFunc, cha
 	return e.start(g, h, nil)
 }
 
+// start starts a server for h behind g. Wrap puts handlers around the guard.
 func (e *env) start(g *idemhttp.Guard, h http.HandlerFunc, wrap func(http.Handler) http.Handler) *env {
 	e.guard = g
 	counted := func(w http.ResponseWriter, r *http.Request) {
@@ -82,9 +85,10 @@ func (e *env) start(g *idemhttp.Guard, h http.HandlerFunc, wrap func(http.Handle
 		handler = wrap(handler)
 	}
 	e.srv = httptest.NewUnstartedServer(handler)
-	e.srv.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(io.Discard, nil), slog.LevelError)
+	e.srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	e.srv.Start()
 	e.t.Cleanup(e.srv.Close)
+	e.client = client(e.srv)
 	return e
 }
 
@@ -153,17 +157,17 @@ func (e *env) post(key, body string, opts ...option) answer {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
 	defer cancel()
-	a := do(client(e.srv), e.request(ctx, key, body, opts...))
+	a := do(e.client, e.request(ctx, key, body, opts...))
 	if a.err != nil {
 		e.t.Fatal(a.err)
 	}
 	return a
 }
 
-// start sends a request from another goroutine.
+// async sends a request from another goroutine.
 func (e *env) async(key, body string, opts ...option) <-chan answer {
 	e.t.Helper()
-	c, req := client(e.srv), e.request(e.t.Context(), key, body, opts...)
+	c, req := e.client, e.request(e.t.Context(), key, body, opts...)
 	ch := make(chan answer, 1)
 	go func() { ch <- do(c, req) }()
 	return ch

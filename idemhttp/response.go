@@ -160,6 +160,23 @@ func (d *decoder) fields() http.Header {
 	return h
 }
 
+// Stored returns the answer that a repeat of a key would get, from what
+// [idem.Operation.Lookup] has found. Ok is false when there is none.
+func Stored(found idem.Found[Response]) (r Response, ok bool) {
+	if found.State != idem.StateComplete {
+		return Response{}, false
+	}
+	var final *idem.FinalError
+	switch {
+	case found.Err == nil:
+		return found.Value, true
+	case errors.As(found.Err, &final) && final.Code == codeAnswer:
+		err := r.UnmarshalBinary(final.Details)
+		return r, err == nil
+	}
+	return Response{}, false
+}
+
 // codec stores responses whose body is within the limit.
 type codec struct{ maxBody int }
 

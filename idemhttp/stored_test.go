@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/driver"
@@ -127,6 +128,16 @@ func TestTransaction_SettleOverrides(t *testing.T) {
 	e.post("c", "b", path("/400")).want(t, 400, "ran", false)
 	e.post("c", "b", path("/400")).want(t, 400, "ran", false)
 	wantOrders(t, d, 1)
+}
+
+func TestTransaction_HeaderTooLarge(t *testing.T) {
+	e := serveTx(t, openSQLite(t), func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Large", strings.Repeat("h", 70<<10))
+		w.WriteHeader(400)
+	}, limits)
+	e.post("k", "b").want(t, 400, "", false)
+	e.post("k", "b").wantProblem(t, 409, idemhttp.CodeNotStored)
+	e.wantRuns(1)
 }
 
 func TestTransaction_ResponseTooLarge(t *testing.T) {
@@ -340,36 +351,60 @@ func TestStored_Trailers(t *testing.T) {
 	}
 }
 
-// A record that a newer version wrote is not misread.
-func TestStored_Unreadable(t *testing.T) {
-	d := openSQLite(t)
-	e := serveTx(t, d, text(200, "ran"))
-	op, err := idem.New[[]byte](d, idem.Config{Name: "orders.create", Codec: newer{}})
+// forge replaces the stored outcome of a key.
+func forge(t *testing.T, drv driver.Driver, id string, change func([]byte) []byte) {
+	t.Helper()
+	rec := record(t, drv, id)
+	holder := driver.HolderParams{Key: rec.Key, Token: rec.Token, Fence: rec.Fence}
+	if err := drv.Forget(t.Context(), driver.ForgetParams{HolderParams: holder}); err != nil {
+		t.Fatal(err)
+	}
+	holder.Token = driver.NewToken()
+	claimed, err := drv.Claim(t.Context(), driver.ClaimParams{
+		Key: rec.Key, Operation: rec.Operation, Fingerprint: rec.Fingerprint, Token: holder.Token, Lease: time.Minute, Retention: time.Hour,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.post("k", "b").want(t, 200, "ran", false)
-	rec := record(t, d, "k")
-	e.post("other", "b")
-	if err := op.Forget(t.Context(), idem.Key{Scope: "tenant-", ID: "k"}); err != nil {
-		t.Fatal(err)
-	}
-	claim := driver.ClaimParams{Key: rec.Key, Operation: rec.Operation, Fingerprint: rec.Fingerprint, Token: driver.NewToken(), Lease: 1e9, Retention: 1e12}
-	got, err := d.Claim(t.Context(), claim)
+	holder.Fence = claimed.Fence
+	err = drv.Complete(t.Context(), driver.CompleteParams{HolderParams: holder, Result: change(slices.Clone(rec.Result)), Retention: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	result := slices.Clone(rec.Result)
-	result[2] = 99 // after the two bytes of the core's own form
-	complete := driver.CompleteParams{HolderParams: driver.HolderParams{Key: rec.Key, Token: claim.Token, Fence: got.Fence}, Result: result, Retention: 1e12}
-	if err := d.Complete(t.Context(), complete); err != nil {
-		t.Fatal(err)
-	}
-	e.post("k", "b").wantProblem(t, 500, idemhttp.CodeUnreadable)
-	e.wantRuns(2)
 }
 
-type newer struct{}
+// A record that a newer version wrote, or that is damaged, is not misread.
+func TestStored_Unreadable(t *testing.T) {
+	d := openSQLite(t)
+	e := serveTx(t, d, status)
+	for _, p := range []string{"/200", "/400"} {
+		runs := e.runs.Load()
+		e.post(p, "b", path(p))
+		forge(t, d, p, func(b []byte) []byte {
+			at := 2 // after the core's own two bytes
+			if p == "/400" {
+				at = bytes.Index(b, []byte("\x01\x90\x03")) // version 1, status 400
+			}
+			b[at] = 99
+			return b
+		})
+		e.post(p, "b", path(p)).wantProblem(t, 500, idemhttp.CodeUnreadable)
+		e.wantRuns(runs + 1)
+	}
+}
 
-func (newer) Marshal(any) ([]byte, error) { return []byte{99}, nil }
-func (newer) Unmarshal([]byte, any) error { return nil }
+func TestStored_Lookup(t *testing.T) {
+	e := serveTx(t, openSQLite(t), status)
+	for p, want := range map[string]int{"/201": 201, "/404": 404, "/503": 0, "/never": 0} {
+		if p != "/never" {
+			e.post(p, "b", path(p))
+		}
+		found, err := e.guard.Operation().Lookup(t.Context(), idem.Key{Scope: "tenant-", ID: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, ok := idemhttp.Stored(found); ok != (want != 0) || r.Status != want || ok && string(r.Body) != "ran" {
+			t.Errorf("%s: stored is %+v, %v", p, r, ok)
+		}
+	}
+}

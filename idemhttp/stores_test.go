@@ -27,13 +27,15 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// store is a real store under the contract. The last three are nil without
-// transactions.
+// store is a real store under the contract. The others are nil without transactions.
 type store struct {
 	drv   driver.Driver
 	guard func(idemhttp.Config) (*idemhttp.Guard, error)
 	write func(context.Context) error
 	count func() (int, error)
+	fail  func(context.Context) error // a statement that fails; nil where none can
+	// aborts says that after it nothing can be committed.
+	aborts bool
 }
 
 var stores = map[string]func(*testing.T) store{
@@ -46,6 +48,10 @@ var stores = map[string]func(*testing.T) store{
 			write: func(ctx context.Context) error { return insert(idemhttp.Tx[*sql.Tx](ctx), "row") },
 			count: func() (n int, err error) {
 				return n, d.DB().QueryRow("SELECT count(*) FROM orders").Scan(&n)
+			},
+			fail: func(ctx context.Context) error {
+				_, err := idemhttp.Tx[*sql.Tx](ctx).Exec("INSERT INTO nowhere VALUES (1)")
+				return err
 			},
 		}
 	},
@@ -98,6 +104,11 @@ var stores = map[string]func(*testing.T) store{
 			count: func() (n int, err error) {
 				return n, pool.QueryRow(t.Context(), "SELECT count(*) FROM orders").Scan(&n)
 			},
+			fail: func(ctx context.Context) error {
+				_, err := idemhttp.Tx[pgx.Tx](ctx).Exec(ctx, "INSERT INTO nowhere VALUES (1)")
+				return err
+			},
+			aborts: true,
 		}
 	},
 	"redis": func(t *testing.T) store {
@@ -118,6 +129,7 @@ func TestStores(t *testing.T) {
 			if s := open(t); s.guard != nil {
 				t.Run("transaction", func(t *testing.T) { testStore(t, s.guard) })
 				t.Run("rows", func(t *testing.T) { testRows(t, open(t)) })
+				t.Run("failed statement", func(t *testing.T) { testFailedStatement(t, open(t)) })
 			}
 		})
 	}
@@ -233,5 +245,35 @@ func testRows(t *testing.T, s store) {
 		if n, err := s.count(); err != nil || n != rows {
 			t.Errorf("after %s the store holds %d rows, %v; want %d", tt.path, n, err, rows)
 		}
+	}
+}
+
+// A handler whose statement has failed can say so, and its answer is stored; it
+// cannot claim a success that the store would not commit.
+func testFailedStatement(t *testing.T, s store) {
+	if s.fail == nil {
+		return
+	}
+	e := (&env{t: t}).with(s.guard, func(w http.ResponseWriter, r *http.Request) {
+		if err := s.write(r.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := s.fail(r.Context()); err == nil {
+			t.Error("the statement did not fail")
+		}
+		status(w, r)
+	})
+	e.post("a", "b", path("/409")).want(t, 409, "ran", false)
+	e.post("a", "b", path("/409")).want(t, 409, "ran", true)
+	e.wantRuns(1)
+	rows := 1
+	if a := e.post("b", "b", path("/201")); s.aborts {
+		rows = 0
+		a.wantProblem(t, 503, idemhttp.CodeUnavailable)
+	} else {
+		a.want(t, 201, "ran", false)
+	}
+	if n, err := s.count(); err != nil || n != rows {
+		t.Errorf("the store holds %d rows, %v; want %d", n, err, rows)
 	}
 }

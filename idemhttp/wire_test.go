@@ -2,7 +2,6 @@ package idemhttp_test
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -38,9 +37,10 @@ func serveH2(t testing.TB, h http.Handler) *env {
 		h.ServeHTTP(w, r)
 	}))
 	e.srv.EnableHTTP2 = true
-	e.srv.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(io.Discard, nil), slog.LevelError)
+	e.srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	e.srv.StartTLS()
 	t.Cleanup(e.srv.Close)
+	e.client = client(e.srv)
 	return e
 }
 
