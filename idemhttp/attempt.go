@@ -27,9 +27,9 @@ type attempt struct {
 	r    *http.Request
 	next http.Handler
 	body []byte
-	key  idem.Key
 
-	started func() bool // ends what could keep the handler from starting; false: it has
+	timer   *time.Timer // ends the call when the store is too slow
+	unwatch func() bool // keeps the end of the request from ending the call
 	ran     bool
 	rec     *recorder
 	answer  Response // the handler's, when it ran to its end
@@ -47,9 +47,12 @@ func (a *attempt) run(fp idem.Fingerprint) {
 	}
 	ctx, cancel := a.context(wait)
 	defer cancel(nil)
-	a.call.key = a.key
-	res, err := a.g.do(ctx, a.key, fp, &a.call, a.exec, idem.WaitAtMost(wait))
-	a.started()
+	var opts []idem.CallOption
+	if wait > 0 {
+		opts = []idem.CallOption{idem.WaitAtMost(wait)}
+	}
+	res, err := a.g.do(ctx, a, fp, opts)
+	a.start() // if it has not
 	a.reply(ctx, res, err, prefer, wait)
 }
 
@@ -62,18 +65,20 @@ func (a *attempt) context(wait time.Duration) (context.Context, context.CancelCa
 		parent = context.WithoutCancel(parent)
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	timer := time.AfterFunc(wait+a.g.cfg.StoreTimeout, func() { cancel(errTooSlow) })
-	unwatch := context.AfterFunc(a.r.Context(), func() { cancel(errHungUp) })
-	a.started = func() bool {
-		inTime, there := timer.Stop(), unwatch()
-		return inTime && there
-	}
+	a.timer = time.AfterFunc(wait+a.g.cfg.StoreTimeout, func() { cancel(errTooSlow) })
+	a.unwatch = context.AfterFunc(a.r.Context(), func() { cancel(errHungUp) })
 	return ctx, cancel
+}
+
+// start ends what could keep the handler from starting, and reports whether it may.
+func (a *attempt) start() bool {
+	inTime, there := a.timer.Stop(), a.unwatch()
+	return inTime && there
 }
 
 // exec runs the handler: it is the fn of the operation.
 func (a *attempt) exec(ctx context.Context) (Response, error) {
-	if !a.started() {
+	if !a.start() {
 		if a.call.run != nil && a.call.run.Attempt > 1 {
 			return Response{}, errLate // the attempt before may have been applied
 		}

@@ -124,3 +124,27 @@ func BenchmarkOperation(b *testing.B) {
 		}
 	}
 }
+
+// maxOwnAllocs is what a guard may add to its handler and its operation.
+const maxOwnAllocs = 40
+
+func TestOwnAllocations(t *testing.T) {
+	const runs = 200
+	h, op := newBenchGuard(t).Handler(created), newBenchGuard(t).Operation()
+	p, all := newPost(), keys(4*runs)
+	next := func() (key []string) {
+		key, all = all[0], all[1:]
+		return key
+	}
+	guarded := testing.AllocsPerRun(runs, func() { p.serve(h, next()) })
+	unguarded := testing.AllocsPerRun(runs, func() { p.serve(created, next()) })
+	answer := idemhttp.Response{Status: 201, Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/orders/1"}}, Body: []byte(`{"id":1}`)}
+	fp := fingerprint.Bytes([]byte("x"))
+	operation := testing.AllocsPerRun(runs, func() {
+		op.Do(t.Context(), idem.Key{Scope: "s", ID: next()[0]}, fp, func(context.Context, *idem.Run) (idemhttp.Response, error) { return answer, nil })
+	})
+	if own := guarded - unguarded - operation; own > maxOwnAllocs {
+		t.Errorf("a guarded request allocates %v times: %v in the handler, %v in the operation, %v in the guard, want at most %d",
+			guarded, unguarded, operation, own, maxOwnAllocs)
+	}
+}

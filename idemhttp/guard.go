@@ -17,9 +17,9 @@ type Guard struct {
 	do  doer
 }
 
-// doer runs exec as the operation named by key, under a lease or in a transaction,
-// and sets the run or tx of c first.
-type doer func(ctx context.Context, key idem.Key, fp idem.Fingerprint, c *call, exec func(context.Context) (Response, error), wait idem.CallOption) (idem.Result[Response], error)
+// doer runs the handler of an attempt as the operation that its key names, under a
+// lease or in a transaction.
+type doer func(ctx context.Context, a *attempt, fp idem.Fingerprint, opts []idem.CallOption) (idem.Result[Response], error)
 
 // New declares an endpoint whose handler runs under a lease, outside any transaction
 // of the store: for effects elsewhere. [Run] tells the handler about its attempt.
@@ -33,11 +33,11 @@ func New(drv driver.Driver, cfg Config) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	do := func(ctx context.Context, key idem.Key, fp idem.Fingerprint, c *call, exec func(context.Context) (Response, error), wait idem.CallOption) (idem.Result[Response], error) {
-		return op.Do(ctx, key, fp, func(ctx context.Context, run *idem.Run) (Response, error) {
-			c.run = run
-			return exec(ctx)
-		}, wait)
+	do := func(ctx context.Context, a *attempt, fp idem.Fingerprint, opts []idem.CallOption) (idem.Result[Response], error) {
+		return op.Do(ctx, a.call.key, fp, func(ctx context.Context, run *idem.Run) (Response, error) {
+			a.call.run = run
+			return a.exec(ctx)
+		}, opts...)
 	}
 	return &Guard{cfg: cfg, op: op, do: do}, nil
 }
@@ -57,11 +57,11 @@ func NewTx[T any](drv driver.TxDriver[T], cfg Config) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	do := func(ctx context.Context, key idem.Key, fp idem.Fingerprint, c *call, exec func(context.Context) (Response, error), wait idem.CallOption) (idem.Result[Response], error) {
-		return op.DoTx(ctx, key, fp, func(ctx context.Context, tx T) (Response, error) {
-			c.tx = tx
-			return exec(ctx)
-		}, wait)
+	do := func(ctx context.Context, a *attempt, fp idem.Fingerprint, opts []idem.CallOption) (idem.Result[Response], error) {
+		return op.DoTx(ctx, a.call.key, fp, func(ctx context.Context, tx T) (Response, error) {
+			a.call.tx = tx
+			return a.exec(ctx)
+		}, opts...)
 	}
 	return &Guard{cfg: cfg, op: op.Operation, do: do}, nil
 }
@@ -114,7 +114,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		g.refuse(w, r, p)
 		return
 	}
-	a := attempt{g: g, w: w, r: r, next: next, body: body, key: key}
+	a := attempt{g: g, w: w, r: r, next: next, body: body, call: call{key: key}}
 	a.run(fp)
 }
 

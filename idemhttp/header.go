@@ -28,6 +28,9 @@ func connectionField(name string) bool {
 // stored returns the part of an answer that is stored: the fields that the handler
 // added, changed or took away, but for those that are not kept.
 func (g *Guard) stored(r Response, outer http.Header) Response {
+	if len(outer) == 0 && len(r.Trailer) == 0 && !g.dropsAny(r.Header) {
+		return r
+	}
 	kept := make(http.Header, len(r.Header))
 	for name, values := range r.Header {
 		if before, ok := outer[name]; ok && slices.Equal(before, values) {
@@ -56,6 +59,15 @@ func (g *Guard) stored(r Response, outer http.Header) Response {
 		}
 	}
 	return r
+}
+
+func (g *Guard) dropsAny(h http.Header) bool {
+	for name := range h {
+		if g.dropped(name, nil) { // Connection, which names others, is dropped itself
+			return true
+		}
+	}
+	return false
 }
 
 // dropped reports whether a field is not stored. A handler may have written its

@@ -136,7 +136,7 @@ func (a *attempt) refusal(ctx context.Context, err error, prefer preferences, wa
 		if async {
 			p.Status = http.StatusAccepted
 			if a.g.cfg.Reference != nil {
-				p.Reference = a.g.cfg.Reference(a.r, a.key)
+				p.Reference = a.g.cfg.Reference(a.r, a.call.key)
 			}
 		}
 	case CodeConflict:

@@ -81,15 +81,18 @@ const rawRecipe = "http.v1"
 
 // rawSum sums method, path, query, content type and body, each after its length.
 func rawSum(r *http.Request, path string, body []byte) [sha256.Size]byte {
-	var some [512]byte
+	var some [1024]byte
 	b := some[:0]
 	for _, s := range [...]string{r.Method, path, r.URL.RawQuery, strings.Join(r.Header["Content-Type"], "\n")} {
 		b = binary.BigEndian.AppendUint64(b, uint64(len(s)))
 		b = append(b, s...)
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(len(body)))
+	if len(b)+len(body) <= len(some) { // most requests: nothing is allocated
+		return sha256.Sum256(append(b, body...))
+	}
 	h := sha256.New()
-	h.Write(b)
+	h.Write(bytes.Clone(b))
 	h.Write(body)
 	var sum [sha256.Size]byte
 	h.Sum(sum[:0])
@@ -160,29 +163,36 @@ func readBody(w http.ResponseWriter, r *http.Request, most int) ([]byte, *Proble
 		w.Header().Set("Connection", "close") // rather than read what nobody wants
 		return nil, &p
 	}
-	// It tells the server to close the connection when there is more.
-	in := http.MaxBytesReader(w, r.Body, int64(most))
-	size := min(max(int(r.ContentLength), 511)+1, firstRead)
-	b := make([]byte, 0, size)
+	in := r.Body
+	if r.ContentLength < 0 {
+		// It tells the server to close the connection when there is more.
+		in = http.MaxBytesReader(w, in, int64(most))
+	}
+	b := make([]byte, 0, min(max(int(r.ContentLength), 511)+1, firstRead))
 	for {
 		n, err := in.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
-		if err == io.EOF {
+		if err == io.EOF && len(b) <= most {
 			return b, nil
 		}
-		if err != nil {
-			code := CodeRequestIncomplete
-			if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-				code = CodeRequestTooLarge
-			}
-			p := problem(code)
-			p.Err = err
-			return nil, &p
+		if err != nil || len(b) > most {
+			return nil, unreadable(err, len(b) > most)
 		}
 		if len(b) == cap(b) {
 			b = append(b, 0)[:len(b)]
 		}
 	}
+}
+
+// unreadable returns the refusal of a request whose body cannot be read.
+func unreadable(err error, large bool) *Problem {
+	code := CodeRequestIncomplete
+	if limit := new(http.MaxBytesError); large || errors.As(err, &limit) {
+		code = CodeRequestTooLarge
+	}
+	p := problem(code)
+	p.Err = err
+	return &p
 }
 
 // bodyReader gives the handler the bytes that were read.
