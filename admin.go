@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/idem-go/idem/driver"
 )
@@ -30,6 +32,9 @@ type Status struct {
 func statusOf(rec driver.Record, key Key) Status {
 	s := Status{Key: key, State: rec.StateAt(rec.Now), AsOf: rec.Now}
 	if s.State == StateAbsent {
+		if rec.State == driver.StateReleased && rec.Now.Before(rec.RetainUntil) {
+			s.Note = rec.Note
+		}
 		return s
 	}
 	s.Operation, s.Summary, s.Attempt, s.Note = rec.Operation, rec.Summary, rec.Attempt, rec.Note
@@ -76,11 +81,14 @@ func (o *Operation[R]) Lookup(ctx context.Context, key Key) (Found[R], error) {
 // It returns [ErrNotFound] when the key is absent, [ErrInFlight] when its holder
 // may be alive, [ErrHasOutcome] when it is complete or expired, [ErrMismatch] when it
 // was used on another operation, and [ErrInvalidArgument] when the reason is empty
-// or over 1 KiB, or err says neither; then nothing was changed. Of two persons who
+// over 1 KiB or not valid UTF-8 without NUL, or err says neither; then nothing was changed. Of two persons who
 // resolve at the same time, one gets [ErrInFlight] or [ErrHasOutcome].
 func (o *Operation[R]) Resolve(ctx context.Context, key Key, reason string, value R, err error) error {
 	if reason == "" || len(reason) > driver.MaxNote {
 		return fmt.Errorf("idem: %w: reason has %d bytes, want 1 to %d", ErrInvalidArgument, len(reason), driver.MaxNote)
+	}
+	if !utf8.ValidString(reason) || strings.IndexByte(reason, 0) >= 0 {
+		return fmt.Errorf("idem: %w: reason is not valid UTF-8 without NUL", ErrInvalidArgument)
 	}
 	_, w := o.judge(value, err)
 	if w.says == saysNothing {
@@ -109,14 +117,14 @@ func (o *Operation[R]) Resolve(ctx context.Context, key Key, reason string, valu
 }
 
 // resolve takes the key over and settles it.
-func (e *engine) resolve(ctx context.Context, key Key, rec driver.Record, w work, reason string) error {
+func (e *engine) resolve(ctx context.Context, key Key, seen driver.Record, w work, reason string) error {
 	req := request{
-		key: key, operation: rec.Operation, fingerprint: rec.Fingerprint, summary: rec.Summary, hold: rec.Hold,
+		key: key, operation: seen.Operation, fingerprint: seen.Fingerprint, summary: seen.Summary, hold: seen.Hold,
 	}
 	token := driver.NewToken()
 	p := e.claimParams(req, token)
 	p.Resolve = true
-	rec, err := e.drv.Claim(ctx, p)
+	rec, err := (&leased{e: e}).claim(ctx, p)
 	if err != nil {
 		return wrap(ctx, "claim", err)
 	}
@@ -130,7 +138,17 @@ func (e *engine) resolve(ctx context.Context, key Key, rec driver.Record, w work
 		return refuse(a, rec, req, rec.Now)
 	}
 	holder := driver.HolderParams{Key: key, Token: token, Fence: rec.Fence}
-	return e.settle(ctx, "resolve", e.cfg.SettleTimeout, func(ctx context.Context) error {
+	if rec.Attempt != seen.Attempt+1 || !rec.CreatedAt.Equal(seen.CreatedAt) {
+		// Somebody resolved it, or ran, since it was looked at: what the person found
+		// out was about an attempt that is not the last any more.
+		c := &claimed{rec: rec, holder: holder}
+		e.release(ctx, c, c.tookOver())
+		if c.tookOver() {
+			return &InFlightError{RetryAfter: time.Millisecond}
+		}
+		return fmt.Errorf("idem: %w", ErrNotFound)
+	}
+	err = e.settle(ctx, "resolve", e.cfg.SettleTimeout, func(ctx context.Context) error {
 		if w.says == saysNotApplied {
 			return e.drv.Release(ctx, driver.ReleaseParams{HolderParams: holder, Note: reason})
 		}
@@ -138,6 +156,10 @@ func (e *engine) resolve(ctx context.Context, key Key, rec driver.Record, w work
 			HolderParams: holder, Result: w.outcome, Retention: e.cfg.Retention, Grace: e.cfg.Grace, Note: reason,
 		})
 	})
+	if errors.Is(err, driver.ErrNotHolder) { // our own lease ended, and somebody else decides
+		return &InFlightError{RetryAfter: e.cfg.Lease}
+	}
+	return err
 }
 
 // Forget drops a key that is complete or expired: it is absent, and a repeat

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 )
 
 // Codec encodes the results of an operation. It is used concurrently.
@@ -62,10 +63,21 @@ type jsonCodec struct{}
 
 func (jsonCodec) Marshal(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
-	if err == nil && replaced(b) {
+	if err == nil && replaced(b) && !faithful(v, b) {
 		return nil, errors.New("a string is not valid UTF-8, which JSON cannot hold")
 	}
 	return b, err
+}
+
+// faithful reports whether the encoding b of v comes back as the same bytes: then
+// the escape stands in JSON that v holds as text.
+func faithful(v any, b []byte) bool {
+	back := reflect.New(reflect.TypeOf(v))
+	if err := json.Unmarshal(b, back.Interface()); err != nil {
+		return false
+	}
+	again, err := json.Marshal(back.Elem().Interface())
+	return err == nil && bytes.Equal(again, b)
 }
 
 func (jsonCodec) Unmarshal(data []byte, v any) error {
@@ -134,9 +146,10 @@ func notStored(reason string) ([]byte, *NotStoredError) {
 
 // encodable reports, as an error, a type of which encoding/json can never encode
 // a value: a function, a channel, a complex number.
-func encodable[R any]() error {
+func encodable[R any]() (err error) {
+	defer func() { _ = recover() }() // a method that cannot take the zero value says nothing about others
 	var zero R
-	_, err := json.Marshal(zero)
+	_, err = json.Marshal(zero)
 	var unsupported *json.UnsupportedTypeError
 	if errors.As(err, &unsupported) {
 		return unsupported

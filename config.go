@@ -57,7 +57,9 @@ type Config struct {
 	Lease time.Duration
 
 	// Retention is how long an outcome is replayed, counted from its completion.
-	// A repeat that comes later runs again. At least Lease. Default 24 h.
+	// A repeat that comes later runs again. At least Lease, and longer than the
+	// longest run: an attempt that dies after it has run for longer is forgotten
+	// when its lease ends. Default 24 h.
 	Retention time.Duration
 
 	// Grace is how long, after Retention, the key still refuses to run

@@ -70,7 +70,11 @@
 // Outside a transaction, fn can run more than once: when a process dies, or is
 // stopped for longer than its lease, after the effect and before the record. The
 // outcome is recorded once all the same, and a holder that was overtaken cannot
-// record. Keys are remembered for [Config.Retention] (and refuse to run for
+// record. It can also run again when its outcome could not be recorded
+// ([ErrNotRecorded]) and the lease has ended, and when the store cannot be reached
+// for as long as a lease while fn ignores that its context was cancelled.
+//
+// Keys are remembered for [Config.Retention] (and refuse to run for
 // [Config.Grace]); a repeat that comes later runs. What a store loses (a failover
 // to a replica that lags, memory that was not flushed) is lost here too: see
 // Guarantees of each driver.

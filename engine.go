@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem/driver"
@@ -82,7 +83,7 @@ func (c *claimed) completed(e *engine, w work) answer {
 	rec.State, rec.Result, rec.Now, rec.CompletedAt = driver.StateComplete, w.outcome, now, now
 	rec.RetainUntil = now.Add(e.cfg.Retention)
 	rec.GraceUntil = rec.RetainUntil.Add(e.cfg.Grace)
-	c.flight.rec = rec
+	e.flights.learn(c.flight, rec, nil)
 	return c.answer(w)
 }
 
@@ -105,7 +106,9 @@ func (e *engine) request(key Key, fp Fingerprint) (request, error) {
 func (e *engine) claimParams(req request, token driver.Token) driver.ClaimParams {
 	return driver.ClaimParams{
 		Key: req.key, Operation: req.operation, Fingerprint: req.fingerprint, Summary: req.summary,
-		Token: token, Lease: e.cfg.Lease, Retention: e.cfg.Retention, Hold: req.hold,
+		Token: token, Lease: e.cfg.Lease, Hold: req.hold,
+		// An attempt that died is remembered for retention, counted from the end of its lease.
+		Retention: min(e.cfg.Lease+e.cfg.Retention, driver.MaxDuration),
 	}
 }
 
@@ -117,7 +120,9 @@ func (e *engine) do(ctx context.Context, key Key, fp Fingerprint, m mode, opts [
 	}
 	o := callOptions{wait: e.cfg.Wait}
 	for _, set := range opts {
-		set(&o)
+		if set != nil {
+			set(&o)
+		}
 	}
 	if o.wait < 0 {
 		return answer{}, fmt.Errorf("idem: %w: WaitAtMost(%v)", ErrInvalidArgument, o.wait)
@@ -129,13 +134,17 @@ func (e *engine) do(ctx context.Context, key Key, fp Fingerprint, m mode, opts [
 		return answer{}, fmt.Errorf("idem: %w", ended(ctx))
 	}
 	p := &patience{limit: o.wait}
+	defer e.flights.stop(p)
 	for fresh := false; ; fresh = true {
 		f, leader := e.flights.join(key)
 		if leader {
 			return e.lead(ctx, req, f, m, p)
 		}
-		if ans, settled, err := e.follow(ctx, req, f, p, fresh); settled {
+		switch ans, n, err := e.follow(ctx, req, f, p, fresh); n {
+		case answered:
 			return ans, err
+		case askAlone:
+			return e.lead(ctx, req, &flight{}, m, p)
 		}
 	}
 }
@@ -151,8 +160,8 @@ func (e *engine) lead(ctx context.Context, req request, f *flight, m mode, p *pa
 		rec, err := m.claim(ctx, e.claimParams(req, token))
 		if err != nil {
 			err = wrap(ctx, "claim", err)
-			if ctx.Err() == nil {
-				f.err = err // the store's failure, and not only ours
+			if deadline, ok := ctx.Deadline(); ctx.Err() == nil && !(ok && !time.Now().Before(deadline)) {
+				e.flights.learn(f, driver.Record{}, err) // the store's failure, and not only ours
 			}
 			return answer{}, err
 		}
@@ -175,11 +184,11 @@ func (e *engine) lead(ctx context.Context, req request, f *flight, m mode, p *pa
 		switch next {
 		case actClaim, actTakeover:
 			continue
-		case actReplay:
-			f.rec = rec
+		}
+		e.flights.learn(f, rec, nil)
+		if next == actReplay {
 			return replay(rec), nil
 		}
-		f.rec = rec
 		return answer{}, refuse(next, rec, req, rec.Now)
 	}
 	return answer{}, &StoreError{Verb: "claim", Err: errors.New("the driver does not grant a key that nobody holds")}
@@ -191,20 +200,25 @@ type nest struct {
 	drv   driver.Driver
 	key   Key
 	inTx  bool
+	ended atomic.Bool // fn has returned; what it started may go on with its context
 }
 
 type nestKey struct{}
 
-func (e *engine) nest(ctx context.Context, key Key, inTx bool) context.Context {
+func (e *engine) nest(ctx context.Context, key Key, inTx bool) (context.Context, *nest) {
 	outer, _ := ctx.Value(nestKey{}).(*nest)
-	return context.WithValue(ctx, nestKey{}, &nest{outer: outer, drv: e.drv, key: key, inTx: inTx})
+	n := &nest{outer: outer, drv: e.drv, key: key, inTx: inTx}
+	return context.WithValue(ctx, nestKey{}, n), n
 }
+
+// end is called when fn has returned.
+func (n *nest) end() { n.ended.Store(true) }
 
 // refuseNested refuses a call that would wait for the call it is made in.
 func (e *engine) refuseNested(ctx context.Context, key Key) error {
 	n, _ := ctx.Value(nestKey{}).(*nest)
 	for ; n != nil; n = n.outer {
-		if n.drv != e.drv {
+		if n.drv != e.drv || n.ended.Load() {
 			continue
 		}
 		if n.key == key {

@@ -28,11 +28,22 @@ type flight struct {
 	readAt  time.Time     // when it was read
 	running bool          // the claim is the leader's, and it renews the lease
 	known   bool          // holder is known
+	ended   bool
 
-	// Set before done is closed. With neither, the key was given up, and whoever
+	// Set before the flight ends. With neither, the key was given up, and whoever
 	// follows has to claim it.
 	rec driver.Record
 	err error
+}
+
+// learn tells the followers what the flight ends with: a record, or a failure of
+// the store. A flight that has ended before is no longer followed.
+func (s *flights) learn(f *flight, rec driver.Record, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !f.ended {
+		f.rec, f.err = rec, err
+	}
 }
 
 // join returns the flight of a key, and whether the caller leads it.
@@ -67,11 +78,17 @@ func (s *flights) announce(f *flight, holder driver.Record, running bool) {
 	f.known = true
 }
 
-// end lets the followers go.
+// end lets the followers go. The second call does nothing.
 func (s *flights) end(key Key, f *flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.byKey, key)
+	if f.ended {
+		return
+	}
+	f.ended = true
+	if s.byKey[key] == f {
+		delete(s.byKey, key)
+	}
 	if f.done == nil {
 		return
 	}
@@ -81,107 +98,124 @@ func (s *flights) end(key Key, f *flight) {
 	close(f.done)
 }
 
-// state returns who holds the key, and the time to wait for it as an error.
-func (s *flights) state(f *flight, lease time.Duration) (holder driver.Record, busy error) {
+// state returns who holds the key, whether that is the leader, and the time to
+// wait for it as an error.
+func (s *flights) state(f *flight, lease time.Duration) (holder driver.Record, running bool, busy error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	elapsed := time.Since(f.readAt)
-	now := f.holder.Now.Add(elapsed)
 	if f.running && !f.holder.LeaseUntil.IsZero() {
 		// The lease is renewed at a third, so that two thirds remain at the least.
-		return f.holder, &InFlightError{RetryAfter: max(lease-elapsed, lease*2/3)}
+		return f.holder, true, &InFlightError{RetryAfter: max(lease-elapsed, lease*2/3)}
 	}
-	return f.holder, inFlight(f.holder, now)
+	return f.holder, f.running, inFlight(f.holder, f.holder.Now.Add(elapsed))
 }
 
-// enter counts one more waiter, if there may be one.
-func (s *flights) enter(most int) bool {
+// patience is how long one call may wait in all, counted from its first wait.
+type patience struct {
+	limit time.Duration
+	since time.Time // zero: it has not waited
+}
+
+// start begins to wait. It returns false when the call may not, or when as many
+// wait as may.
+func (s *flights) start(p *patience, most int) bool {
+	if p.limit == 0 || !p.since.IsZero() {
+		return p.limit > 0
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waiting >= most {
 		return false
 	}
 	s.waiting++
+	p.since = time.Now()
 	return true
 }
 
-func (s *flights) leave() {
+// stop is called when a call has ended that may have waited.
+func (s *flights) stop(p *patience) {
+	if p.since.IsZero() {
+		return
+	}
 	s.mu.Lock()
 	s.waiting--
 	s.mu.Unlock()
 }
 
-// patience is how long one call may wait in all, counted from its first wait.
-type patience struct {
-	limit time.Duration
-	since time.Time
-}
-
-func (p *patience) start() {
-	if p.since.IsZero() {
-		p.since = time.Now()
-	}
-}
-
 func (p *patience) left() time.Duration { return p.limit - time.Since(p.since) }
 
-// follow waits for what the leader of f finds out. When settled is false, the
-// caller has to join again. A caller that is fresh was there before the leader
-// began: to it, all that the leader learnt is news; for another one, only an
-// outcome is, since it does not change any more.
-func (e *engine) follow(ctx context.Context, req request, f *flight, p *patience, fresh bool) (ans answer, settled bool, err error) {
+// next is what a follower does after it has followed.
+type next uint8
+
+const (
+	answered next = iota
+	joinAgain
+	askAlone // the leader's knowledge is not good enough: ask the store
+)
+
+// follow waits for what the leader of f finds out. A caller that is fresh was there
+// before the leader began: to it, all that the leader learnt is news; for another
+// one, only an outcome is, since it does not change any more.
+func (e *engine) follow(ctx context.Context, req request, f *flight, p *patience, fresh bool) (answer, next, error) {
 	select {
 	case <-f.ready:
 	case <-ctx.Done():
-		return answer{}, true, waitEnded(ctx)
+		return answer{}, answered, waitEnded(ctx)
 	}
 	select {
 	case <-f.done:
 	default:
-		if again, err := e.await(ctx, req, f, p); !again {
-			return answer{}, true, err
+		if n, err := e.await(ctx, req, f, p); err != nil || n == askAlone {
+			return answer{}, n, err
 		}
 	}
 	switch {
 	case f.err != nil:
-		return answer{}, true, f.err
+		return answer{}, answered, f.err
 	case f.rec.State == driver.StateAbsent:
-		return answer{}, false, nil
+		return answer{}, joinAgain, nil
 	}
 	switch a := decide(f.rec, req, driver.Token{}, f.rec.Now); {
 	case a == actReplay:
-		return replay(f.rec), true, nil
+		return replay(f.rec), answered, nil
 	case a == actClaim || a == actTakeover:
-		return answer{}, false, nil
+		return answer{}, joinAgain, nil
 	case a == actInFlight && p.limit > 0: // the leader did not wait, but this call does
-		return answer{}, false, nil
+		return answer{}, joinAgain, nil
 	case fresh || f.rec.State == driver.StateComplete && a == actMismatch:
-		return answer{}, true, refuse(a, f.rec, req, f.rec.Now)
+		return answer{}, answered, refuse(a, f.rec, req, f.rec.Now)
 	}
-	return answer{}, false, nil
+	return answer{}, joinAgain, nil
 }
 
-// await waits for the end of f, while somebody holds the key. It returns false
-// and the error to answer when the call must not or cannot wait longer.
-func (e *engine) await(ctx context.Context, req request, f *flight, p *patience) (ended bool, err error) {
-	holder, busy := e.flights.state(f, e.cfg.Lease)
+// await waits for the end of f, while somebody holds the key. A caller that is not
+// to wait is answered at once when the holder is the leader, which knows; one that
+// only watches another process does not know what has become of it since.
+func (e *engine) await(ctx context.Context, req request, f *flight, p *patience) (next, error) {
+	holder, running, busy := e.flights.state(f, e.cfg.Lease)
 	if decide(holder, req, driver.Token{}, holder.Now) == actMismatch {
-		return false, mismatch(holder, req)
+		if running {
+			return answered, mismatch(holder, req)
+		}
+		return askAlone, nil
 	}
-	if p.limit == 0 || !e.flights.enter(e.cfg.MaxWaiters) {
-		return false, busy
+	if !e.flights.start(p, e.cfg.MaxWaiters) {
+		if running {
+			return answered, busy
+		}
+		p.limit = 0
+		return askAlone, nil
 	}
-	defer e.flights.leave()
-	p.start()
 	timer := time.NewTimer(p.left())
 	defer timer.Stop()
 	select {
 	case <-f.done:
-		return true, nil
+		return joinAgain, nil
 	case <-ctx.Done():
-		return false, waitEnded(ctx)
+		return answered, waitEnded(ctx)
 	case <-timer.C:
-		_, busy = e.flights.state(f, e.cfg.Lease)
-		return false, busy
+		_, _, busy = e.flights.state(f, e.cfg.Lease)
+		return answered, busy
 	}
 }

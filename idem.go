@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"time"
 
@@ -44,15 +43,17 @@ type Run struct {
 	// it has seen can refuse a holder that was overtaken.
 	Fence int64
 
-	operation string
+	operation   string
+	fingerprint []byte
 }
 
 // DownstreamKey derives an idempotency key to hand to the next system. It is the
-// same for every attempt of the same operation, key and step, and 32 hexadecimal
-// digits long. Steps are any strings; use one for each call that fn makes.
+// same for every attempt of the same operation, key, request (as the fingerprint
+// tells) and step, and 32 hexadecimal digits long. Steps are any strings; use one
+// for each call that fn makes.
 func (r *Run) DownstreamKey(step string) string {
 	var b []byte
-	for _, s := range [...]string{"idem.downstream.v1", r.operation, r.Key.Scope, r.Key.ID, step} {
+	for _, s := range [...]string{"idem.downstream.v1", r.operation, r.Key.Scope, r.Key.ID, string(r.fingerprint), step} {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
 		b = append(b, s...)
 	}
@@ -113,7 +114,10 @@ func WaitAtMost(d time.Duration) CallOption {
 //   - [ErrInFlight], [ErrMismatch], [ErrUnknown], [ErrExpired], [ErrResultNotStored]: fn was not run
 //   - [ErrStore], [ErrRetryable]: the store failed, and fn was not run
 //   - [ErrNotRecorded]: fn returned an outcome that could not be stored; it is in the Result
-//   - [ErrLeaseLost]: fn was cancelled; it is also matched beside ErrNotRecorded
+//   - [ErrLeaseLost]: fn was cancelled, or was not started because the claim was answered too
+//     late; it is also matched beside ErrNotRecorded
+//   - [ErrUnreadableResult], [ErrNewerVersion]: the operation has run, and its outcome cannot be read
+//   - [ErrUnsafeConfig]: the store is configured so that a promise would not hold; fn was not run
 //   - the error of ctx, when it ended before fn was run
 func (o *Operation[R]) Do(ctx context.Context, key Key, fp Fingerprint, fn func(context.Context, *Run) (R, error), opts ...CallOption) (Result[R], error) {
 	if fn == nil {
@@ -161,7 +165,7 @@ func (o *Operation[R]) decode(payload []byte) (v R, err error) {
 func (o *Operation[R]) result(ans answer, value R, err error) (Result[R], error) {
 	res := Result[R]{Replayed: ans.replayed, Attempt: ans.attempt, CompletedAt: ans.completedAt}
 	if !ans.replayed {
-		if err == nil || errors.Is(err, ErrNotRecorded) {
+		if ans.attempt > 0 { // fn reached an outcome, recorded or not
 			res.Value = value
 		}
 		if ans.notStored != nil {

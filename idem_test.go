@@ -78,7 +78,9 @@ func TestDoOutcomes(t *testing.T) {
 		{"final, classified", idem.Rerun, errors.New("permanent"), idem.StateComplete, 1, &idem.FinalError{Message: "permanent"}},
 		{"not applied", idem.Hold, idem.NotApplied(errBoom), idem.StateAbsent, 2, errBoom},
 		{"not applied, classified", idem.Hold, errors.New("refused"), idem.StateAbsent, 2, errors.New("refused")},
-		{"not applied wins over final", idem.Rerun, idem.Final(idem.NotApplied(errBoom)), idem.StateAbsent, 2, errBoom},
+		{"final around not applied", idem.Rerun, idem.Final(idem.NotApplied(errBoom)), idem.StateComplete, 1, &idem.FinalError{Message: "boom"}},
+		{"not applied around final", idem.Rerun, fmt.Errorf("x: %w", idem.NotApplied(idem.Final(errBoom))), idem.StateAbsent, 2, errBoom},
+		{"joined", idem.Rerun, errors.Join(errStore, idem.NotApplied(errBoom)), idem.StateAbsent, 2, errBoom},
 		{"another error", idem.Rerun, errBoom, idem.StateUnknown, 2, errBoom},
 		{"another error, hold", idem.Hold, errBoom, idem.StateUnknown, 1, idem.ErrUnknown},
 	} {

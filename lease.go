@@ -15,6 +15,7 @@ import (
 type lease struct {
 	drv    driver.Driver
 	params driver.RenewParams
+	onLoss func()
 	lose   context.CancelCauseFunc // of fn's context
 	base   context.Context         // of the renewals
 	beats  sync.WaitGroup          // one for each timer that is set or beat that runs
@@ -30,6 +31,8 @@ type lease struct {
 // startLease begins to renew, until stop. The context returned is fn's.
 func (e *engine) startLease(ctx context.Context, c *claimed) (*lease, context.Context) {
 	l := &lease{drv: e.drv, params: driver.RenewParams{HolderParams: c.holder, Lease: e.cfg.Lease}}
+	// Others may have the key from then on, in this process too.
+	l.onLoss = func() { e.flights.end(c.holder.Key, c.flight) }
 	l.until = c.sent.Add(l.params.Lease - l.params.Lease/10)
 	// Effects may go on after the caller has left, and so does the lease.
 	l.base = context.WithoutCancel(ctx)
@@ -74,12 +77,20 @@ func (l *lease) beat() {
 	case errors.Is(err, driver.ErrNotHolder) || !now.Before(l.until):
 		l.gone = true
 		l.lose(ErrLeaseLost)
+		l.onLoss()
 		return
 	default: // one failure loses nothing: try again while the lease lasts
 		next = min(l.params.Lease/10, l.until.Sub(now))
 	}
 	l.beats.Add(1)
 	l.timer.Reset(max(next, 0))
+}
+
+// over reports whether the lease, as it was last renewed, may have ended.
+func (l *lease) over() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !time.Now().Before(l.until)
 }
 
 // lost reports whether fn was cancelled because of the lease.

@@ -15,6 +15,7 @@ type work struct {
 	outcome   []byte          // stored form, when says is done
 	final     bool            // the outcome is an error
 	notStored *NotStoredError // why the outcome is not the value itself
+	guessed   bool            // Config.Classify said so, and not fn
 	err       error           // for the caller whose fn ran
 }
 
@@ -28,14 +29,14 @@ const (
 
 // failed is the work of an fn that returned err.
 func (e *engine) failed(err error) work {
-	outcome, final := e.cfg.classify(err)
+	outcome, final, guessed := e.cfg.classify(err)
 	switch outcome {
 	case OutcomeNotApplied:
-		return work{says: saysNotApplied, err: err}
+		// The mark was for this operation, and not for one around it.
+		return work{says: saysNotApplied, guessed: guessed, err: &settledError{err}}
 	case OutcomeFinal:
-		var marked *FinalError
-		if !errors.As(err, &marked) {
-			err = final // Classify said so: let the first caller see it too
+		if guessed {
+			err = final // let the first caller see it, too
 		}
 		stored := &FinalError{Message: err.Error(), Code: final.Code, Details: final.Details}
 		w := work{says: saysDone, final: true, err: err}
@@ -70,13 +71,19 @@ func (m *leased) run(ctx context.Context, c *claimed) (answer, error) {
 			m.e.release(ctx, c, true)
 		}
 	}()
-	if ctx.Err() != nil { // the claim came too late: fn does not start after the deadline
+	if over := l.over(); over || ctx.Err() != nil { // the answer came too late: fn does not start
 		abandon = false
+		l.stop() // a renewal would undo the release
 		m.e.release(ctx, c, c.tookOver())
-		return answer{}, fmt.Errorf("idem: %w", ended(ctx))
+		if ctx.Err() != nil {
+			return answer{}, fmt.Errorf("idem: %w", ended(ctx))
+		}
+		return answer{}, fmt.Errorf("idem: %w: the store took longer than the lease to answer", ErrLeaseLost)
 	}
-	run := &Run{Key: c.holder.Key, Attempt: c.rec.Attempt, Fence: c.rec.Fence, operation: m.e.cfg.Name}
-	w := m.exec(m.e.nest(fnCtx, c.holder.Key, false), run)
+	run := &Run{
+		Key: c.holder.Key, Attempt: c.rec.Attempt, Fence: c.rec.Fence, operation: m.e.cfg.Name, fingerprint: c.rec.Fingerprint,
+	}
+	w := m.runFn(fnCtx, run)
 	var err error
 	switch {
 	case w.says != saysDone:
@@ -94,11 +101,18 @@ func (m *leased) run(ctx context.Context, c *claimed) (answer, error) {
 		return c.completed(m.e, w), w.err
 	}
 	l.stop()
-	m.e.release(ctx, c, w.says == saysNothing)
+	// What Classify makes of an error speaks of this attempt, not of one that died before it.
+	m.e.release(ctx, c, w.says == saysNothing || w.guessed && c.tookOver())
 	if l.lost() {
 		return answer{}, fmt.Errorf("idem: %w: %w", ErrLeaseLost, w.err)
 	}
 	return answer{}, w.err
+}
+
+func (m *leased) runFn(ctx context.Context, run *Run) work {
+	ctx, n := m.e.nest(ctx, run.Key, false)
+	defer n.end()
+	return m.exec(ctx, run)
 }
 
 // notRecorded is the error of a call whose fn reached an outcome that is not in
@@ -134,7 +148,8 @@ func (e *engine) release(ctx context.Context, c *claimed, abandon bool) {
 	})
 }
 
-// How long a caller whose claim was not answered waits to take it back.
+// How long a caller whose claim was not answered tries to take it back. Under
+// Hold nobody else could ever run.
 const unclaimTimeout = 100 * time.Millisecond
 
 // unclaim takes back a claim that may have been granted although the store
@@ -143,15 +158,20 @@ func (e *engine) unclaim(ctx context.Context, p driver.ClaimParams, err error) {
 	if definite(err) || errors.Is(err, driver.ErrRetryable) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unclaimTimeout)
-	defer cancel()
-	rec, err := e.drv.Get(ctx, driver.GetParams{Key: p.Key})
-	if err == nil && rec.State == driver.StateInFlight && rec.Token == p.Token {
-		_ = e.drv.Release(ctx, driver.ReleaseParams{
+	timeout := unclaimTimeout
+	if p.Hold {
+		timeout = releaseTimeout
+	}
+	_ = e.settle(ctx, "release", timeout, func(ctx context.Context) error {
+		rec, err := e.drv.Get(ctx, driver.GetParams{Key: p.Key})
+		if err != nil || rec.State != driver.StateInFlight || rec.Token != p.Token {
+			return err
+		}
+		return e.drv.Release(ctx, driver.ReleaseParams{
 			HolderParams: driver.HolderParams{Key: p.Key, Token: p.Token, Fence: rec.Fence},
 			Abandon:      (&claimed{rec: rec}).tookOver(),
 		})
-	}
+	})
 }
 
 // settle runs op, and again while it fails for a reason that may pass, on a

@@ -2,7 +2,6 @@ package idem
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 )
 
@@ -42,6 +41,12 @@ func (e *FinalError) Error() string {
 // Unwrap returns Err.
 func (e *FinalError) Unwrap() error { return e.Err }
 
+// settledError is an error whose mark has done its work.
+type settledError struct{ err error }
+
+func (e *settledError) Error() string { return e.err.Error() }
+func (e *settledError) Unwrap() error { return e.err }
+
 // Final declares that err is the outcome of the operation: it is stored, and a
 // repeat gets an error with the same message. The result matches err, and is a
 // [*FinalError]. Final of nil is nil.
@@ -58,8 +63,12 @@ type notAppliedError struct{ err error }
 func (e *notAppliedError) Error() string { return e.err.Error() }
 func (e *notAppliedError) Unwrap() error { return e.err }
 
-// NotApplied declares that nothing happened: the key is released, and a repeat
-// runs. The result matches err. NotApplied of nil is nil.
+// NotApplied declares that nothing happened, neither in this attempt nor in an
+// earlier one: the key is released, and a repeat runs. The result matches err.
+// NotApplied of nil is nil.
+//
+// The mark speaks of the operation whose fn returns it. When fn calls another
+// operation, and that one was not applied, the error of the call marks nothing.
 func NotApplied(err error) error {
 	if err == nil {
 		return nil
@@ -67,26 +76,46 @@ func NotApplied(err error) error {
 	return &notAppliedError{err}
 }
 
-// classify says what an error of fn says.
-func (c *Config) classify(err error) (Outcome, *FinalError) {
-	var notApplied *notAppliedError
-	if errors.As(err, &notApplied) {
-		return OutcomeNotApplied, nil
-	}
-	var final *FinalError
-	if errors.As(err, &final) {
-		return OutcomeFinal, final
+// classify says what an error of fn says, and whether Classify had to guess. Of
+// several marks the outermost decides.
+func (c *Config) classify(err error) (o Outcome, final *FinalError, guessed bool) {
+	switch m := outermost(err).(type) {
+	case *notAppliedError:
+		return OutcomeNotApplied, nil, false
+	case *FinalError:
+		return OutcomeFinal, m, false
 	}
 	if c.Classify == nil {
-		return NoOutcome, nil
+		return NoOutcome, nil, true
 	}
 	switch o := c.Classify(err); o {
 	case OutcomeFinal:
-		return o, &FinalError{Err: err}
+		return o, &FinalError{Err: err}, true
 	case OutcomeNotApplied:
-		return o, nil
+		return o, nil, true
 	}
-	return NoOutcome, nil
+	return NoOutcome, nil, true
+}
+
+// outermost returns the first mark in the tree of err, in the order of errors.As.
+func outermost(err error) error {
+	switch err.(type) {
+	case nil, *notAppliedError, *FinalError:
+		return err
+	case *settledError:
+		return nil
+	}
+	switch x := err.(type) {
+	case interface{ Unwrap() error }:
+		return outermost(x.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, e := range x.Unwrap() {
+			if m := outermost(e); m != nil {
+				return m
+			}
+		}
+	}
+	return nil
 }
 
 // The stored form of an outcome: version, kind, payload.
@@ -118,7 +147,7 @@ func encodeError(e *FinalError) []byte {
 func decodeOutcome(b []byte) ([]byte, error) {
 	switch {
 	case len(b) < 2:
-		return nil, fmt.Errorf("idem: stored outcome of %d bytes is damaged", len(b))
+		return nil, fmt.Errorf("idem: %w: %d bytes", ErrUnreadableResult, len(b))
 	case b[0] > outcomeVersion:
 		return nil, fmt.Errorf("idem: stored outcome: %w: version %d, this is %d", ErrNewerVersion, b[0], outcomeVersion)
 	}
@@ -133,7 +162,7 @@ func decodeOutcome(b []byte) ([]byte, error) {
 			return nil, e
 		}
 	}
-	return nil, fmt.Errorf("idem: stored outcome of kind %d is damaged", b[1])
+	return nil, fmt.Errorf("idem: %w: kind %d", ErrUnreadableResult, b[1])
 }
 
 func decodeError(b []byte) (*FinalError, bool) {

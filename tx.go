@@ -66,9 +66,11 @@ func (o *TxOperation[R, T]) DoTx(ctx context.Context, key Key, fp Fingerprint, f
 // outcome is what then returns; v is what fn returned.
 //
 // An error of fn, and one of then, becomes what the table of Do says; what then
-// wrote is rolled back. Since the effect of fn has happened, the context of then
-// does not end with ctx: it has [Config.SettleTimeout]. When the transaction or
-// its commit fails, the error matches [ErrNotRecorded] and the claim stays held.
+// wrote is rolled back. Since fn has returned, [NotApplied] from then is like any
+// other error, and the context of then does not end with ctx: it has
+// [Config.SettleTimeout]. When the transaction fails (a statement of then with an
+// error that matches [ErrRetryable], or the commit), the error matches
+// [ErrNotRecorded], the Result has the value, and the claim stays held.
 func (o *TxOperation[R, T]) DoThenTx(ctx context.Context, key Key, fp Fingerprint, fn func(context.Context, *Run) (R, error), then func(ctx context.Context, tx T, v R) (R, error), opts ...CallOption) (Result[R], error) {
 	if fn == nil || then == nil {
 		return Result[R]{}, fmt.Errorf("idem: %w: fn or then is nil", ErrInvalidArgument)
@@ -84,8 +86,11 @@ func (o *TxOperation[R, T]) DoThenTx(ctx context.Context, key Key, fp Fingerprin
 		return work{says: saysDone}
 	}
 	m.then = func(ctx context.Context, c *claimed) (work, error) {
-		return thenTx(ctx, o.e, o.drv, c, func(ctx context.Context, tx T) (w work) {
-			value, w = o.judge(then(ctx, tx, value))
+		return thenTx(ctx, o.e, o.drv, c, func(ctx context.Context, tx T) work {
+			v, w := o.judge(then(ctx, tx, value))
+			if w.says == saysDone {
+				value = v
+			}
 			return w
 		})
 	}
@@ -120,7 +125,7 @@ func (m *inTx[T]) run(ctx context.Context, c *claimed) (answer, error) {
 	if ctx.Err() != nil { // the claim came too late: fn does not start after the deadline
 		return answer{}, fmt.Errorf("idem: %w", ended(ctx))
 	}
-	w := m.exec(m.e.nest(ctx, c.holder.Key, true), m.tx.Handle())
+	w := runInTx(ctx, m.e, c, m.tx, m.exec)
 	if w.says != saysDone {
 		return answer{}, m.e.retryable(w.err)
 	}
@@ -144,7 +149,12 @@ func thenTx[T any](ctx context.Context, e *engine, drv driver.TxDriver[T], c *cl
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.SettleTimeout)
 	defer cancel()
 	var tx driver.Tx[T]
+	again := false
 	err := e.settle(ctx, "begin", e.cfg.SettleTimeout, func(ctx context.Context) (err error) {
+		if again { // nobody else renews the lease any more
+			_ = drv.Renew(ctx, driver.RenewParams{HolderParams: c.holder, Lease: e.cfg.Lease})
+		}
+		again = true
 		tx, err = drv.BeginComplete(ctx, c.holder)
 		return err
 	})
@@ -157,9 +167,12 @@ func thenTx[T any](ctx context.Context, e *engine, drv driver.TxDriver[T], c *cl
 			rollBack(ctx, e, tx)
 		}
 	}()
-	w := then(e.nest(ctx, c.holder.Key, true), tx.Handle())
+	w := runInTx(ctx, e, c, tx, then)
 	if w.says != saysDone {
-		w.err = e.retryable(w.err)
+		if err := e.retryable(w.err); errors.Is(err, ErrRetryable) {
+			return work{}, err // the transaction failed, and not then
+		}
+		w.says = saysNothing // fn has returned: that nothing happened cannot be said any more
 		return w, nil
 	}
 	rollback = false
@@ -171,6 +184,12 @@ func thenTx[T any](ctx context.Context, e *engine, drv driver.TxDriver[T], c *cl
 		err = wrap(context.WithoutCancel(ctx), "commit", err)
 	}
 	return w, err
+}
+
+func runInTx[T any](ctx context.Context, e *engine, c *claimed, tx driver.Tx[T], fn func(context.Context, T) work) work {
+	ctx, n := e.nest(ctx, c.holder.Key, true)
+	defer n.end()
+	return fn(ctx, tx.Handle())
 }
 
 // commit stores the outcome and commits, whatever becomes of the caller.

@@ -297,7 +297,7 @@ func TestDoThenTx(t *testing.T) {
 		"fn not applied":             {fn: idem.NotApplied(errBoom), want: end{idem.StateAbsent, 0, errBoom}},
 		"fn fails":                   {fn: errBoom, want: end{idem.StateUnknown, 0, errBoom}},
 		"then final":                 {then: idem.Final(errBoom), want: end{idem.StateComplete, 0, errBoom}},
-		"then not applied":           {then: idem.NotApplied(errBoom), want: end{idem.StateAbsent, 0, errBoom}},
+		"then not applied":           {then: idem.NotApplied(errBoom), want: end{idem.StateUnknown, 0, errBoom}}, // fn was
 		"then fails":                 {then: errBoom, want: end{idem.StateUnknown, 0, errBoom}},
 		"then panics after the call": {panics: true, want: end{idem.StateUnknown, 0, nil}},
 	} {

@@ -20,23 +20,20 @@ const (
 // watch waits until rec is no longer in somebody else's hands, and returns the
 // record that says so. It only reads, and holds nothing of the store meanwhile.
 func (e *engine) watch(ctx context.Context, req request, rec driver.Record, p *patience) (driver.Record, error) {
-	if !e.flights.enter(e.cfg.MaxWaiters) {
+	if !e.flights.start(p, e.cfg.MaxWaiters) {
 		return rec, inFlight(rec, rec.Now)
 	}
-	defer e.flights.leave()
-	p.start()
-	woken := false // by the store, just now
+	pausing := true // a signal that comes at once, or fails, is not asked for again at once
 	for {
 		if left := p.left(); left <= 0 {
 			return rec, inFlight(rec, rec.Now)
 		}
 		// A transaction in progress may not show in the store, which then has
 		// nothing to signal.
-		if e.waiter != nil && !woken && !rec.LeaseUntil.IsZero() {
-			woken = e.wake(ctx, req.key, rec, p)
-		} else {
-			woken = false
+		if pausing = !pausing; pausing || e.waiter == nil || rec.LeaseUntil.IsZero() {
 			pause(ctx, e.pollPause(rec, p))
+		} else {
+			e.wake(ctx, req.key, rec, p)
 		}
 		if ctx.Err() != nil {
 			return rec, waitEnded(ctx)
@@ -52,15 +49,16 @@ func (e *engine) watch(ctx context.Context, req request, rec driver.Record, p *p
 	}
 }
 
-// wake waits for the store's signal, not beyond the end of the lease.
-func (e *engine) wake(ctx context.Context, key Key, rec driver.Record, p *patience) bool {
+// wake waits for the store's signal, not beyond the end of the lease. The record
+// tells what it meant.
+func (e *engine) wake(ctx context.Context, key Key, rec driver.Record, p *patience) {
 	limit := p.left()
 	if !rec.LeaseUntil.IsZero() {
 		limit = min(limit, rec.LeaseUntil.Sub(rec.Now)+time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return e.waiter.Wait(ctx, driver.WaitParams{Key: key, Fence: rec.Fence}) == nil
+	_ = e.waiter.Wait(ctx, driver.WaitParams{Key: key, Fence: rec.Fence})
 }
 
 // pollPause returns how long to wait before the next look.

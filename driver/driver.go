@@ -65,6 +65,9 @@ type TxDriver[T any] interface {
 	// holds the key, where the store can do that (see [Guarantees.TxDuplicate]).
 	// The record is then in flight; its Fingerprint, Operation and LeaseUntil are
 	// zero when the driver cannot know them.
+	//
+	// The transaction outlives ctx, which bounds only its opening; so it does for
+	// BeginComplete. Commit and Rollback are given contexts of their own.
 	BeginClaim(ctx context.Context, p ClaimParams) (Tx[T], Record, error)
 
 	// BeginComplete opens a transaction for the holder of a leased claim, in one

@@ -22,8 +22,8 @@ type Key struct {
 }
 
 // Validate reports, as an error that wraps [ErrInvalidKey], a scope or an ID
-// that is empty, too long or not made of printable ASCII bytes (0x20 to 0x7E),
-// or an ID made of spaces only. The rule is one for all drivers, and strict
+// that is empty, too long, not made of printable ASCII bytes (0x20 to 0x7E), or
+// made of spaces only. The rule is one for all drivers, and strict
 // enough for the strictest: no NUL, no invalid UTF-8, no index row too large.
 // The error never contains the key.
 func (k Key) Validate() error {

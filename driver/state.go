@@ -138,7 +138,7 @@ func (r Record) AfterRelease(p ReleaseParams, now time.Time) (Record, error) {
 		return r, nil
 	}
 	r.State = StateReleased
-	if p.Note == "" {
+	if r.Note == "" {
 		r.RetainUntil = r.LeaseUntil
 	}
 	return r, nil

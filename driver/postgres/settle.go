@@ -30,8 +30,8 @@ const sqlComplete = `UPDATE {table} t SET state = 2, result = $4, completed_at =
 
 // sqlRelease locks the row, and waits for whoever has it. A released record is
 // remembered until its lease would have ended, one with a note for longer.
-const sqlRelease = `UPDATE {table} SET state = 3, retain_until = CASE WHEN $4 = '' THEN lease_until ELSE retain_until END,
-		purge_after = least(purge_after, CASE WHEN $4 = '' THEN lease_until ELSE retain_until END),
+const sqlRelease = `UPDATE {table} SET state = 3, retain_until = CASE WHEN $4 = '' AND note = '' THEN lease_until ELSE retain_until END,
+		purge_after = least(purge_after, CASE WHEN $4 = '' AND note = '' THEN lease_until ELSE retain_until END),
 		note = CASE WHEN $4 = '' THEN note ELSE $4 END
 	WHERE kh = $1 AND state = 1 AND token = $2 AND fence = $3`
 

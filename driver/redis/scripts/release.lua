@@ -7,7 +7,7 @@ if abandon then
   r.lease = math.min(r.lease, now)
 else
   r.state = RELEASED
-  if note == '' then r.retain = r.lease end
+  if r.note == '' then r.retain = r.lease end
 end
 save()
 return reply(OK)
