@@ -297,7 +297,7 @@ var txCommitRules = []rule{
 	},
 	{
 		id:      "tx/caller-gone",
-		promise: "when the context of BeginClaim ends before Commit the rows and the outcome are both there, or both not",
+		promise: "a transaction outlives the context of BeginClaim: Commit stores the rows and the outcome",
 		check: func(ctx context.Context, e *env) error {
 			caller, cancel := context.WithCancel(ctx)
 			defer cancel()
@@ -306,9 +306,11 @@ var txCommitRules = []rule{
 				return err
 			}
 			cancel()
-			err = tx.commit(ctx, commit(r, "outcome"))
-			_ = tx.rollback(ctx)
-			return e.allOrNothing(ctx, r.Key, row, err)
+			if err := tx.commit(ctx, commit(r, "outcome")); err != nil {
+				_ = tx.rollback(ctx)
+				return fmt.Errorf("commit: %w", err)
+			}
+			return e.allOrNothing(ctx, r.Key, row, nil)
 		},
 	},
 	{

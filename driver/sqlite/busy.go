@@ -27,6 +27,11 @@ func code(err error) int {
 	return 0
 }
 
+// Retryable implements [driver.Retrier]: err is SQLITE_BUSY, of whatever kind. A
+// transaction that idem opened has the write lock, so that its statements do not meet
+// it; those of another database that is attached may.
+func (d *Driver) Retryable(err error) bool { return code(err) == codeBusy }
+
 // bounded returns ctx limited to the busy timeout.
 func (d *Driver) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d.busyTimeout)

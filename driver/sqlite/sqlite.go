@@ -99,6 +99,7 @@ type Driver struct {
 var (
 	_ driver.TxDriver[*sql.Tx] = (*Driver)(nil)
 	_ driver.Lister            = (*Driver)(nil)
+	_ driver.Retrier           = (*Driver)(nil)
 )
 
 // Option changes a Driver under construction.

@@ -45,14 +45,26 @@ var kinds = []struct {
 	waitsFor bool // a duplicate of another process waits for the transaction
 }{
 	{"memory", func(*testing.T) string { return "" }, openMemory, true, false},
-	{"postgres-do", createPostgres, openPostgres(false), false, false},
-	{"postgres-tx", createPostgres, openPostgres(true), false, false},
-	{"sqlite-do", createFile, openSQLite(false), false, false},
-	{"sqlite-tx", createFile, openSQLite(true), false, true},
-	{"bolt-do", createFile, openBolt(false), true, false},
-	{"bolt-tx", createFile, openBolt(true), true, false},
+	{"postgres-do", createPostgres, openPostgres(do), false, false},
+	{"postgres-tx", createPostgres, openPostgres(doTx), false, false},
+	{"postgres-then", createPostgres, openPostgres(doThenTx), false, false},
+	{"sqlite-do", createFile, openSQLite(do), false, false},
+	{"sqlite-tx", createFile, openSQLite(doTx), false, true},
+	{"sqlite-then", createFile, openSQLite(doThenTx), false, false},
+	{"bolt-do", createFile, openBolt(do), true, false},
+	{"bolt-tx", createFile, openBolt(doTx), true, false},
+	{"bolt-then", createFile, openBolt(doThenTx), true, false},
 	{"redis", func(t *testing.T) string { return redistest.Addr(t) }, openRedis, false, false},
 }
+
+// way is how an operation is called.
+type way uint8
+
+const (
+	do way = iota
+	doTx
+	doThenTx
+)
 
 var request = idem.NewFingerprint("seed.v1", []byte("the same"))
 
@@ -72,12 +84,20 @@ func leased(drv driver.Driver, wait time.Duration) (call, error) {
 	}, nil
 }
 
-// inTx declares an operation and calls it in a transaction, where insert writes
-// the business row.
-func inTx[T any](drv driver.TxDriver[T], wait time.Duration, insert func(context.Context, T, string) error) (call, error) {
+// inTx declares an operation and calls it with a transaction, in which insert
+// writes the business row.
+func inTx[T any](w way, drv driver.TxDriver[T], wait time.Duration, insert func(context.Context, T, string) error) (call, error) {
 	op, err := idem.NewTx[string](drv, config(wait))
 	if err != nil {
 		return nil, err
+	}
+	if w == doThenTx {
+		return func(ctx context.Context, key idem.Key, fn func() string) (string, error) {
+			res, err := op.DoThenTx(ctx, key, request,
+				func(context.Context, *idem.Run) (string, error) { return fn(), nil },
+				func(ctx context.Context, tx T, v string) (string, error) { return v, insert(ctx, tx, key.ID) })
+			return res.Value, err
+		}, nil
 	}
 	return func(ctx context.Context, key idem.Key, fn func() string) (string, error) {
 		res, err := op.DoTx(ctx, key, request, func(ctx context.Context, tx T) (string, error) {
@@ -104,7 +124,7 @@ func createPostgres(t *testing.T) string {
 	return d.DSN()
 }
 
-func openPostgres(tx bool) func(string, time.Duration) (opened, error) {
+func openPostgres(w way) func(string, time.Duration) (opened, error) {
 	return func(dsn string, wait time.Duration) (opened, error) {
 		pool, err := pgxpool.New(context.Background(), dsn)
 		if err != nil {
@@ -112,7 +132,7 @@ func openPostgres(tx bool) func(string, time.Duration) (opened, error) {
 		}
 		drv := postgres.New(pool)
 		o := opened{close: pool.Close}
-		if !tx {
+		if w == do {
 			o.call, err = leased(drv, wait)
 			return o, err
 		}
@@ -120,7 +140,7 @@ func openPostgres(tx bool) func(string, time.Duration) (opened, error) {
 			err = pool.QueryRow(context.Background(), "SELECT count(*) FROM business WHERE name = $1", row).Scan(&n)
 			return n, err
 		}
-		o.call, err = inTx(drv, wait, func(ctx context.Context, tx pgx.Tx, row string) error {
+		o.call, err = inTx(w, drv, wait, func(ctx context.Context, tx pgx.Tx, row string) error {
 			_, err := tx.Exec(ctx, "INSERT INTO business VALUES ($1)", row)
 			return err
 		})
@@ -130,7 +150,7 @@ func openPostgres(tx bool) func(string, time.Duration) (opened, error) {
 
 func createFile(t *testing.T) string { return filepath.Join(t.TempDir(), "seed.db") }
 
-func openSQLite(tx bool) func(string, time.Duration) (opened, error) {
+func openSQLite(w way) func(string, time.Duration) (opened, error) {
 	return func(dsn string, wait time.Duration) (opened, error) {
 		ctx := context.Background()
 		drv, err := sqlite.Open(dsn)
@@ -141,7 +161,7 @@ func openSQLite(tx bool) func(string, time.Duration) (opened, error) {
 		if err := drv.Migrate(ctx); err != nil {
 			return o, err
 		}
-		if !tx {
+		if w == do {
 			o.call, err = leased(drv, wait)
 			return o, err
 		}
@@ -152,7 +172,7 @@ func openSQLite(tx bool) func(string, time.Duration) (opened, error) {
 			err = drv.DB().QueryRowContext(ctx, "SELECT count(*) FROM business WHERE name = ?", row).Scan(&n)
 			return n, err
 		}
-		o.call, err = inTx(drv, wait, func(ctx context.Context, tx *sql.Tx, row string) error {
+		o.call, err = inTx(w, drv, wait, func(ctx context.Context, tx *sql.Tx, row string) error {
 			_, err := tx.ExecContext(ctx, "INSERT INTO business VALUES (?)", row)
 			return err
 		})
@@ -160,14 +180,14 @@ func openSQLite(tx bool) func(string, time.Duration) (opened, error) {
 	}
 }
 
-func openBolt(tx bool) func(string, time.Duration) (opened, error) {
+func openBolt(w way) func(string, time.Duration) (opened, error) {
 	return func(dsn string, wait time.Duration) (opened, error) {
 		drv, err := bolt.Open(dsn)
 		if err != nil {
 			return opened{}, err
 		}
 		o := opened{close: func() { drv.Close() }}
-		if !tx {
+		if w == do {
 			o.call, err = leased(drv, wait)
 			return o, err
 		}
@@ -180,7 +200,7 @@ func openBolt(tx bool) func(string, time.Duration) (opened, error) {
 			})
 			return n, err
 		}
-		o.call, err = inTx(drv, wait, func(_ context.Context, tx *bbolt.Tx, row string) error {
+		o.call, err = inTx(w, drv, wait, func(_ context.Context, tx *bbolt.Tx, row string) error {
 			b, err := tx.CreateBucketIfNotExists([]byte("business"))
 			if err != nil {
 				return err
