@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -335,6 +337,36 @@ func TestRequests_Trailers(t *testing.T) {
 	if err != nil || resp.StatusCode != 200 || got != "body 1 chunked" {
 		t.Errorf("handler got %q, answer %v %v", got, resp, err)
 	}
+}
+
+// The files of a form that the handler has parsed do not stay behind.
+func TestRequests_FormFiles(t *testing.T) {
+	var name string
+	e := serve(t, memory.New(), func(w http.ResponseWriter, r *http.Request) {
+		if err := r.ParseMultipartForm(1); err != nil {
+			t.Error(err)
+			return
+		}
+		f, err := r.MultipartForm.File["f"][0].Open()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		if file, ok := f.(*os.File); ok {
+			name = file.Name()
+		}
+	})
+	const form = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n"
+	body := form + strings.Repeat("x", 100<<10) + "\r\n--b--\r\n"
+	e.post("k", body, header("Content-Type", "multipart/form-data; boundary=b")).want(t, 200, "", false)
+	if name == "" {
+		t.Fatal("the form was kept in memory")
+	}
+	eventually(t, "the file is removed", func() bool {
+		_, err := os.Stat(name)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 func TestConfig(t *testing.T) {
