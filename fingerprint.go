@@ -54,6 +54,9 @@ func (f Fingerprint) WithSummary(summary string) Fingerprint {
 // Recipe returns the name of the recipe.
 func (f Fingerprint) Recipe() string { return f.recipe }
 
+// Sum returns what is compared.
+func (f Fingerprint) Sum() []byte { return []byte(f.sum) }
+
 // Summary returns the text given to [Fingerprint.WithSummary].
 func (f Fingerprint) Summary() string { return f.summary }
 

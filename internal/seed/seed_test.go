@@ -19,7 +19,7 @@ import (
 	"github.com/idem-go/idem/internal/pgtest"
 )
 
-var rounds = flag.Int("seed.rounds", 1000, "rounds for each driver and way of calling")
+var rounds = flag.Int("seed.rounds", 1000, "rounds for each driver and number of processes, shared by the ways of calling")
 
 const callers = 64
 
@@ -61,29 +61,34 @@ func (t *tally) add(u tally) {
 	}
 }
 
-// TestSeed makes 64 equal calls at the same moment, a thousand times, on every
-// driver, in one process and in two.
+// TestSeed makes 64 equal calls at the same moment, a thousand times on every
+// driver in one process, and a thousand times in two. The ways of calling share the
+// rounds.
 func TestSeed(t *testing.T) {
+	ways := map[string]int{} // of each driver, with and without Wait
+	for _, k := range kinds {
+		ways[k.driver] += 2
+	}
 	for kind, k := range kinds {
 		for _, processes := range []int{1, 2} {
 			if processes == 2 && k.alone {
 				continue
 			}
 			for _, wait := range []time.Duration{time.Minute, 0} {
-				name := fmt.Sprintf("%s/processes=%d/wait=%v", k.name, processes, wait > 0)
+				name := fmt.Sprintf("%s-%v/processes=%d/wait=%v", k.driver, k.way, processes, wait > 0)
 				t.Run(name, func(t *testing.T) {
 					s := spec{Kind: kind, DSN: k.create(t), Wait: wait}
 					// Without Wait, fn ends when everybody else has been answered. That
 					// cannot be where a duplicate waits for fn's own transaction.
 					s.Hold = wait == 0 && !(processes == 2 && k.waitsFor)
-					run(t, s, processes)
+					run(t, s, processes, (*rounds+ways[k.driver]-1)/ways[k.driver])
 				})
 			}
 		}
 	}
 }
 
-func run(t *testing.T, s spec, processes int) {
+func run(t *testing.T, s spec, processes, rounds int) {
 	here, err := newLocal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +100,7 @@ func run(t *testing.T, s spec, processes int) {
 	for _, side := range sides {
 		defer side.close()
 	}
-	for round := range *rounds {
+	for round := range rounds {
 		var started sync.WaitGroup
 		for _, side := range sides {
 			started.Go(func() {

@@ -38,23 +38,24 @@ type opened struct {
 
 // kinds are the drivers and ways of calling.
 var kinds = []struct {
-	name     string
+	driver   string
+	way      way
 	create   func(t *testing.T) (dsn string)
 	open     func(dsn string, wait time.Duration) (opened, error)
 	alone    bool // one process only
 	waitsFor bool // a duplicate of another process waits for the transaction
 }{
-	{"memory", func(*testing.T) string { return "" }, openMemory, true, false},
-	{"postgres-do", createPostgres, openPostgres(do), false, false},
-	{"postgres-tx", createPostgres, openPostgres(doTx), false, false},
-	{"postgres-then", createPostgres, openPostgres(doThenTx), false, false},
-	{"sqlite-do", createFile, openSQLite(do), false, false},
-	{"sqlite-tx", createFile, openSQLite(doTx), false, true},
-	{"sqlite-then", createFile, openSQLite(doThenTx), false, false},
-	{"bolt-do", createFile, openBolt(do), true, false},
-	{"bolt-tx", createFile, openBolt(doTx), true, false},
-	{"bolt-then", createFile, openBolt(doThenTx), true, false},
-	{"redis", func(t *testing.T) string { return redistest.Addr(t) }, openRedis, false, false},
+	{"memory", do, func(*testing.T) string { return "" }, openMemory, true, false},
+	{"postgres", do, createPostgres, openPostgres(do), false, false},
+	{"postgres", doTx, createPostgres, openPostgres(doTx), false, false},
+	{"postgres", doThenTx, createPostgres, openPostgres(doThenTx), false, false},
+	{"sqlite", do, createFile, openSQLite(do), false, false},
+	{"sqlite", doTx, createFile, openSQLite(doTx), false, true},
+	{"sqlite", doThenTx, createFile, openSQLite(doThenTx), false, false},
+	{"bolt", do, createFile, openBolt(do), true, false},
+	{"bolt", doTx, createFile, openBolt(doTx), true, false},
+	{"bolt", doThenTx, createFile, openBolt(doThenTx), true, false},
+	{"redis", do, func(t *testing.T) string { return redistest.Addr(t) }, openRedis, false, false},
 }
 
 // way is how an operation is called.
@@ -65,6 +66,8 @@ const (
 	doTx
 	doThenTx
 )
+
+func (w way) String() string { return [...]string{"Do", "DoTx", "DoThenTx"}[w] }
 
 var request = idem.NewFingerprint("seed.v1", []byte("the same"))
 
