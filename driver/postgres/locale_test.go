@@ -15,11 +15,11 @@ import (
 	"github.com/idem-go/idem/internal/pgtest"
 )
 
+// Only SQLSTATEs decide: the server speaks German where it can. Where the locale
+// or its messages are not installed (minimal images leave them out) it speaks
+// English, and the log says so.
 func TestField_P18_LocalisedServer(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("localedef"); err != nil {
-		t.Skipf("needs localedef: %v", err)
-	}
 	dir, err := os.MkdirTemp("", "idem-locale-")
 	if err != nil {
 		t.Fatal(err)
@@ -28,18 +28,20 @@ func TestField_P18_LocalisedServer(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	config := pgtest.Config{Settings: map[string]string{"fsync": "off"}}
 	if out, err := exec.Command("localedef", "-i", "de_DE", "-f", "UTF-8", filepath.Join(dir, "de_DE.UTF-8")).CombinedOutput(); err != nil {
-		t.Skipf("cannot make a German locale: %v: %s", err, out)
+		t.Logf("no German locale: %v: %s", err, out)
+	} else {
+		config.Settings["lc_messages"], config.Env = "de_DE.UTF-8", []string{"LOCPATH=" + dir, "LANGUAGE=de"}
 	}
-	server := pgtest.Start(t, pgtest.Config{
-		Settings: map[string]string{"lc_messages": "de_DE.UTF-8", "fsync": "off"}, Env: []string{"LOCPATH=" + dir, "LANGUAGE=de"},
-	})
+	server := pgtest.Start(t, config)
 	s := open(t, setup{server: server})
 	_, err = s.pool.Exec(t.Context(), "SELECT 1/0")
 	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || pgErr.Message == "division by zero" {
-		t.Skipf("the server has no German messages: %v", err)
+	if !errors.As(err, &pgErr) {
+		t.Fatal(err)
 	}
+	t.Logf("the server says %q", pgErr.Message)
 	// A lost claim is found by a division by zero, a conflict by serialization.
 	p := s.claim()
 	tx, r := s.mustBegin(t, p)
