@@ -61,10 +61,10 @@ func (t *tally) add(u tally) {
 	}
 }
 
-// TestSeed makes 64 equal calls at the same moment, a thousand times on every
+// The seed test makes 64 equal calls at the same moment, a thousand times on every
 // driver in one process, and a thousand times in two. The ways of calling share the
 // rounds.
-func TestSeed(t *testing.T) {
+func TestField_C14_Seed(t *testing.T) {
 	ways := map[string]int{} // of each driver, with and without Wait
 	for _, k := range kinds {
 		ways[k.driver] += 2
