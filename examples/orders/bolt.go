@@ -7,17 +7,20 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/idem-go/idem/driver/bolt"
+	"github.com/idem-go/idem/idemhttp"
 )
 
-func openBolt(o options) (store, error) {
-	drv, err := bolt.Open(o.dsn)
+func openBolt(path string) (store, error) {
+	drv, err := bolt.Open(path)
 	if err != nil {
-		return nil, err
+		return store{}, err
 	}
 	orders := []byte("orders") // a bucket beside the driver's own
-	return newTxStore(drv, o, table[*bbolt.Tx]{
-		insert: func(_ context.Context, tx *bbolt.Tx, o Order) error {
-			b, err := tx.CreateBucketIfNotExists(orders)
+	return store{
+		driver: drv,
+		guard:  inTx(drv),
+		insert: func(ctx context.Context, o Order) error {
+			b, err := idemhttp.Tx[*bbolt.Tx](ctx).CreateBucketIfNotExists(orders)
 			if err != nil {
 				return err
 			}
@@ -47,5 +50,5 @@ func openBolt(o options) (store, error) {
 			return n, err
 		},
 		close: drv.Close,
-	})
+	}, nil
 }

@@ -40,6 +40,7 @@ func TestOrders(t *testing.T) {
 			p := start(t, bin, args...)
 			duplicates(t, p)
 			tenants(t, p)
+			refusals(t, p)
 
 			crash := newOrder()
 			crash.pause = time.Hour
@@ -67,6 +68,7 @@ func TestOrders(t *testing.T) {
 			if n := count(t, p, crash.item); n != 1 {
 				t.Errorf("after the repeat: %d rows, want 1", n)
 			}
+			p = refunds(t, p, func() *process { return start(t, bin, args...) })
 			shutdown(t, p)
 		})
 	}
@@ -103,7 +105,7 @@ func duplicates(t *testing.T, p *process) {
 	}
 	other := order
 	other.quantity++
-	if r, err := other.post(p.url); err != nil || r.status != http.StatusUnprocessableEntity {
+	if r, err := other.post(p.url); err != nil || r.status != http.StatusUnprocessableEntity || r.code != "idempotency_key_conflict" {
 		t.Errorf("another order with the key: %+v, %v, want 422", r, err)
 	}
 }
@@ -120,6 +122,30 @@ func tenants(t *testing.T, p *process) {
 	}
 	if n := count(t, p, order.item); n != 2 {
 		t.Errorf("two tenants with one key: %d rows, want 2", n)
+	}
+}
+
+// refusals: what cannot be an order gives its key up, and any other refusal keeps it.
+func refusals(t *testing.T, p *process) {
+	t.Helper()
+	order := newOrder()
+	order.quantity = 0
+	if r, err := order.post(p.url); err != nil || r.status != http.StatusBadRequest || r.code != "invalid_order" {
+		t.Errorf("an order of nothing: %+v, %v, want 400", r, err)
+	}
+	order.quantity = 101
+	for _, replayed := range []bool{false, true} {
+		r, err := order.post(p.url)
+		if err != nil || r.status != http.StatusUnprocessableEntity || r.code != "order_too_large" || r.replayed != replayed {
+			t.Errorf("too large an order: %+v, %v, want 422, replayed: %t", r, err, replayed)
+		}
+	}
+	if n := count(t, p, order.item); n != 0 {
+		t.Errorf("orders that were refused: %d rows, want 0", n)
+	}
+	order.key = ""
+	if r, err := order.post(p.url); err != nil || r.status != http.StatusBadRequest {
+		t.Errorf("an order without a key: %+v, %v, want 400", r, err)
 	}
 }
 
@@ -156,8 +182,10 @@ func newOrder() order { return order{key: rand.Text(), tenant: "t", item: rand.T
 
 type reply struct {
 	status     int
+	code       string // of a refusal
 	replayed   bool
 	retryAfter time.Duration
+	location   string
 	body       string
 }
 
@@ -165,16 +193,14 @@ type reply struct {
 // was killed is never used for the next server.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 
-func (o order) post(url string) (reply, error) {
-	body := fmt.Sprintf(`{"item":%q,"quantity":%d}`, o.item, o.quantity)
-	req, err := http.NewRequest("POST", url, strings.NewReader(body))
+// send sends a request with header fields given as name, value, name, value.
+func send(method, url, body string, header ...string) (reply, error) {
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {
 		return reply{}, err
 	}
-	req.Header.Set("Idempotency-Key", o.key)
-	req.Header.Set("Demo-Tenant", o.tenant)
-	if o.pause > 0 {
-		req.Header.Set("Demo-Pause", o.pause.String())
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
 	}
 	res, err := client.Do(req)
 	if err != nil {
@@ -182,11 +208,23 @@ func (o order) post(url string) (reply, error) {
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
-	return reply{
+	r := reply{
 		status: res.StatusCode, replayed: res.Header.Get("Idempotent-Replayed") == "true",
-		retryAfter: time.Duration(seconds) * time.Second, body: string(b),
-	}, err
+		location: res.Header.Get("Location"), body: string(b),
+	}
+	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))
+	r.retryAfter = time.Duration(seconds) * time.Second
+	var problem struct{ Code string }
+	if res.Header.Get("Content-Type") == "application/problem+json" && json.Unmarshal(b, &problem) == nil {
+		r.code = problem.Code
+	}
+	return r, err
+}
+
+func (o order) post(url string) (reply, error) {
+	body := fmt.Sprintf(`{"item":%q,"quantity":%d}`, o.item, o.quantity)
+	return send("POST", url+"/orders", body,
+		"Idempotency-Key", o.key, "Demo-Tenant", o.tenant, "Demo-Pause", o.pause.String())
 }
 
 // insist repeats a request, as told by Retry-After, until there is an order.
@@ -208,7 +246,7 @@ func (o order) insist(t *testing.T, p *process) reply {
 
 func count(t *testing.T, p *process, item string) int {
 	t.Helper()
-	res, err := client.Get(p.url + "?item=" + url.QueryEscape(item))
+	res, err := client.Get(p.url + "/orders?item=" + url.QueryEscape(item))
 	if err != nil {
 		t.Fatal(err)
 	}

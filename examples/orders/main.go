@@ -11,6 +11,14 @@
 //	-driver bolt     -dsn FILE                        the same
 //	-driver postgres -dsn postgres://user@host/db     the same
 //	-driver redis    -dsn redis://host:6379           no transaction; see redis.go
+//
+// It pays orders back, too, each once. The key of a refund is the order's, GET shows a
+// clerk what became of it, and a refund that a crash has left unknown is not sent
+// again but resolved by a person:
+//
+//	curl -si -H 'Idempotency-Key: order-7' -d '{"amount":500}' http://127.0.0.1:8080/refunds
+//	curl -s http://127.0.0.1:8080/refunds/order-7
+//	curl -s -d '{"paid":500,"reason":"statement 118"}' http://127.0.0.1:8080/refunds/order-7/resolve
 package main
 
 import (
@@ -28,8 +36,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/idem-go/idem"
 )
 
 // options are what the command line says.
@@ -45,8 +51,8 @@ func main() {
 	flag.StringVar(&o.driver, "driver", "sqlite", "where orders and keys are kept: sqlite, bolt, postgres or redis")
 	flag.StringVar(&o.dsn, "dsn", "", "`file` of sqlite or bolt (default: in a temporary directory), URL of postgres or redis")
 	flag.DurationVar(&o.wait, "wait", 10*time.Second, "how long a duplicate waits for the first request; 0: it gets 409 at once")
-	flag.DurationVar(&o.lease, "lease", 10*time.Second, "redis: how long the key of a process that died stays taken")
-	flag.BoolVar(&o.allowPause, "allow-pause", false, "for demonstrations: let a request pause, by a header (Demo-Pause: 30s), when its order is written and its outcome is not")
+	flag.DurationVar(&o.lease, "lease", 10*time.Second, "how long the key of a process that died stays taken, for refunds and on redis")
+	flag.BoolVar(&o.allowPause, "allow-pause", false, "for demonstrations: let a request pause, by a header (Demo-Pause: 30s), when its effect has happened and its answer is not stored")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -68,17 +74,22 @@ func run(ctx context.Context, o options) (err error) {
 		defer os.RemoveAll(dir)
 		o.dsn = filepath.Join(dir, "orders.db")
 	}
-	orders, err := open(ctx, o)
+	st, err := open(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, orders.Close()) }() // when nothing uses it any more
+	defer func() { err = errors.Join(err, st.close()) }() // when nothing uses it any more
+	shop, err := newShop(st, o)
+	if err != nil {
+		return err
+	}
 
-	// Records that are over are deleted by a goroutine of the application's own.
+	// Records that are over, of orders and refunds, are deleted by a goroutine of the
+	// application's own.
 	maintained, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := orders.Maintain(maintained); maintained.Err() == nil {
+		if err := shop.orders.Operation().Maintain(maintained); maintained.Err() == nil {
 			log.Printf("purging stopped: %v", err)
 		}
 	})
@@ -89,7 +100,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: handler(orders, o.allowPause), ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: shop.handler(), ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	greet("http://"+ln.Addr().String()+"/orders", o)
@@ -116,14 +127,4 @@ Send one request twice at the same moment, then count the orders:
   curl -s %s
 
 `, url, o.driver, post, post, url)
-}
-
-// config is the contract of the operation, whatever the store.
-func config(o options) idem.Config {
-	return idem.Config{
-		Name:      "orders.create",
-		Retention: 24 * time.Hour, // how long a repeat gets the first answer
-		Wait:      o.wait,
-		Lease:     o.lease,
-	}
 }

@@ -7,12 +7,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem/driver/postgres"
+	"github.com/idem-go/idem/idemhttp"
 )
 
-func openPostgres(ctx context.Context, o options) (store, error) {
-	pool, err := pgxpool.New(ctx, o.dsn)
+func openPostgres(ctx context.Context, dsn string) (store, error) {
+	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
-		return nil, err
+		return store{}, err
 	}
 	drv := postgres.New(pool)
 	err = drv.Migrate(ctx) // or put postgres.Schema into migrations of your own
@@ -22,12 +23,14 @@ func openPostgres(ctx context.Context, o options) (store, error) {
 	}
 	if err != nil {
 		pool.Close()
-		return nil, err
+		return store{}, err
 	}
-	return newTxStore(drv, o, table[pgx.Tx]{
-		insert: func(ctx context.Context, tx pgx.Tx, o Order) error {
-			_, err := tx.Exec(ctx, `INSERT INTO orders (id, tenant, item, quantity) VALUES ($1, $2, $3, $4)`,
-				o.ID, o.Tenant, o.Item, o.Quantity)
+	return store{
+		driver: drv,
+		guard:  inTx(drv),
+		insert: func(ctx context.Context, o Order) error {
+			_, err := idemhttp.Tx[pgx.Tx](ctx).Exec(ctx,
+				`INSERT INTO orders (id, tenant, item, quantity) VALUES ($1, $2, $3, $4)`, o.ID, o.Tenant, o.Item, o.Quantity)
 			return err
 		},
 		count: func(ctx context.Context, item string) (n int, err error) {
@@ -35,5 +38,5 @@ func openPostgres(ctx context.Context, o options) (store, error) {
 			return n, err
 		},
 		close: func() error { pool.Close(); return nil },
-	})
+	}, nil
 }

@@ -42,7 +42,7 @@ func start(t *testing.T, bin string, args ...string) *process {
 		t.Fatal(err)
 	}
 	p := &process{
-		cmd:   exec.Command(bin, append([]string{"-addr", "127.0.0.1:0", "-allow-pause", "-lease", "1s"}, args...)...),
+		cmd:   exec.Command(bin, append([]string{"-addr", "127.0.0.1:0", "-allow-pause", "-lease", "3s"}, args...)...),
 		lines: make(chan string, 1000),
 		ended: make(chan error, 1),
 	}
@@ -65,7 +65,7 @@ func start(t *testing.T, bin string, args ...string) *process {
 	go p.read(out)
 	t.Cleanup(func() { p.cmd.Process.Kill() })
 	url, _, _ := strings.Cut(strings.TrimPrefix(p.printed(t, "Listening on "), "Listening on "), ",")
-	p.url = url
+	p.url = strings.TrimSuffix(url, "/orders")
 	return p
 }
 

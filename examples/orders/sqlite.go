@@ -5,24 +5,27 @@ import (
 	"database/sql"
 
 	"github.com/idem-go/idem/driver/sqlite"
+	"github.com/idem-go/idem/idemhttp"
 )
 
-func openSQLite(ctx context.Context, o options) (store, error) {
-	drv, err := sqlite.Open(o.dsn)
+func openSQLite(ctx context.Context, path string) (store, error) {
+	drv, err := sqlite.Open(path)
 	if err != nil {
-		return nil, err
+		return store{}, err
 	}
 	db := drv.DB() // one file holds the orders and the records of their keys
 	_, err = db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (
 		id TEXT PRIMARY KEY, tenant TEXT NOT NULL, item TEXT NOT NULL, quantity INTEGER NOT NULL)`)
 	if err != nil {
 		drv.Close()
-		return nil, err
+		return store{}, err
 	}
-	return newTxStore(drv, o, table[*sql.Tx]{
-		insert: func(ctx context.Context, tx *sql.Tx, o Order) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO orders (id, tenant, item, quantity) VALUES (?, ?, ?, ?)`,
-				o.ID, o.Tenant, o.Item, o.Quantity)
+	return store{
+		driver: drv,
+		guard:  inTx(drv),
+		insert: func(ctx context.Context, o Order) error {
+			_, err := idemhttp.Tx[*sql.Tx](ctx).ExecContext(ctx,
+				`INSERT INTO orders (id, tenant, item, quantity) VALUES (?, ?, ?, ?)`, o.ID, o.Tenant, o.Item, o.Quantity)
 			return err
 		},
 		count: func(ctx context.Context, item string) (n int, err error) {
@@ -30,5 +33,5 @@ func openSQLite(ctx context.Context, o options) (store, error) {
 			return n, err
 		},
 		close: drv.Close,
-	})
+	}, nil
 }
