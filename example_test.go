@@ -57,15 +57,19 @@ func readme(ctx context.Context, store *sqlite.Driver) error {
 	return nil
 }
 
-// TestReadme: the Go code in the README stands in this file, and so is tested.
+// TestReadme: the Go code in the README stands in the examples, and so is tested.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
+	var source string
+	for _, name := range []string{"example_test.go", "example_http_test.go"} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source += string(b)
 	}
 	blocks := strings.Split(string(readme), "```go\n")[1:]
 	if len(blocks) == 0 {
@@ -73,8 +77,8 @@ func TestReadme(t *testing.T) {
 	}
 	for _, b := range blocks {
 		code, _, _ := strings.Cut(b, "```")
-		if !strings.Contains(unindented(string(source)), unindented(code)) {
-			t.Errorf("this code of the README is not in example_test.go:\n%s", code)
+		if !strings.Contains(unindented(source), unindented(code)) {
+			t.Errorf("this code of the README is not in an example:\n%s", code)
 		}
 	}
 }
