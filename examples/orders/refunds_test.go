@@ -57,7 +57,6 @@ func (f refund) status(t *testing.T, p *process) refundStatus {
 // refunds kills the server when the bank has paid and has not said so. It returns the
 // server that was started after it.
 func refunds(t *testing.T, p *process, restart func() *process) *process {
-	t.Helper()
 	paid := refund{order: rand.Text(), amount: 500, pause: time.Hour}
 	unpaid := refund{order: rand.Text(), amount: 700, pause: time.Hour}
 	if s := paid.status(t, p); s.State != "absent" {
