@@ -1,4 +1,4 @@
-# Targets: test, e2e, fuzz, docs, docs-check, lint, bench, cover, ci.
+# Targets: test, e2e, fuzz, docs, docs-check, lint, bench, bench-packages, cover, ci.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 REPORT := build/conformance.jsonl
@@ -7,7 +7,7 @@ GUARANTEES := go run ./internal/cmd/guarantees -readme README.md -out docs/guara
 # Programs are built in checkouts that git does not trust, too.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-.PHONY: test e2e fuzz docs docs-check docs-compare fmt-check vet staticcheck lint bench bench-once cover mod-check ci clean
+.PHONY: test e2e fuzz docs docs-check docs-compare fmt-check vet staticcheck lint bench bench-packages bench-once cover mod-check ci clean
 
 # Every test against real servers, with the race detector. A skipped test is a
 # failure. V=1 prints a line for each test.
@@ -55,7 +55,15 @@ staticcheck:
 lint: fmt-check vet staticcheck
 	@if command -v golangci-lint >/dev/null; then golangci-lint run; else echo "golangci-lint is not installed: left out"; fi
 
+# Measures idem beside floors, hand-written patterns and other libraries, and
+# writes docs/performance.md and docs/performance.svg: make bench ROUNDS=3
+ROUNDS := 15
 bench:
+	scripts/install-servers
+	cd bench && IDEM_REQUIRE_ALL=1 go test -run '^TestTable$$' -count 1 -timeout 1h -v . -rounds $(ROUNDS) -slice 200ms -out ../docs
+
+# The Go benchmarks of the packages.
+bench-packages:
 	scripts/install-servers
 	IDEM_REQUIRE_ALL=1 go test -p 1 -run '^$$' -bench . -benchmem ./...
 
