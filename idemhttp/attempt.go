@@ -79,20 +79,24 @@ func (a *attempt) start() bool {
 // exec runs the handler: it is the fn of the operation.
 func (a *attempt) exec(ctx context.Context) (Response, error) {
 	if !a.start() {
-		if a.call.run != nil && a.call.run.Attempt > 1 {
-			return Response{}, errLate // the attempt before may have been applied
-		}
-		return Response{}, idem.NotApplied(errLate)
+		return Response{}, a.notRun(errLate)
 	}
 	a.ran = true
 	a.rec = newRecorder(a.w)
 	r := a.r.WithContext(context.WithValue(ctx, callKey{}, &a.call))
 	a.replay(r)
 	a.next.ServeHTTP(a.rec, r)
-	if a.r.MultipartForm == nil {
-		a.r.MultipartForm = r.MultipartForm // whose files the server removes
-	}
+	a.keepFiles(r)
 	return a.settle(ctx)
+}
+
+// notRun marks an error after which this attempt has not been applied. An earlier
+// one, which died, may have been: then the key must not become absent.
+func (a *attempt) notRun(err error) error {
+	if a.call.run != nil && a.call.run.Attempt > 1 {
+		return err
+	}
+	return idem.NotApplied(err)
 }
 
 // replay gives a request its body again.
@@ -101,6 +105,14 @@ func (a *attempt) replay(r *http.Request) {
 		b := new(bodyReader)
 		b.Reset(a.body)
 		r.Body = b
+	}
+}
+
+// keepFiles hands the files of a form to the request of the server, which removes
+// them.
+func (a *attempt) keepFiles(r *http.Request) {
+	if a.r.MultipartForm == nil {
+		a.r.MultipartForm = r.MultipartForm
 	}
 }
 
@@ -123,7 +135,7 @@ func (a *attempt) settle(ctx context.Context) (Response, error) {
 	a.unmark()
 	switch cfg.Settle(a.answer.Status) {
 	case Release:
-		return Response{}, idem.NotApplied(errReleased)
+		return Response{}, a.notRun(errReleased)
 	case StoreRolledBack:
 		if a.call.run == nil { // in a transaction
 			return Response{}, a.final()

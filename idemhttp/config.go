@@ -47,8 +47,8 @@ const (
 	// StoreRolledBack stores the answer and rolls back what the handler wrote in the
 	// transaction. Under a lease it is the same as Store.
 	StoreRolledBack
-	// Release stores nothing: nothing happened, and a repeat runs the handler. A
-	// transaction is rolled back.
+	// Release stores nothing: nothing happened in this attempt, and a repeat runs the
+	// handler. A transaction is rolled back.
 	Release
 )
 
@@ -126,7 +126,7 @@ type Config struct {
 	// [idem.Config.Policy]. Default: the handler goes on, and its answer is stored.
 	CancelOnDisconnect bool
 	// FailOpen runs the handler unguarded, and logs that, while the store cannot be
-	// reached. [NewTx] refuses it: a handler without its transaction would write
+	// reached; not when it has answered, however badly. [NewTx] refuses it: a handler without its transaction would write
 	// outside it. Default: 503.
 	FailOpen bool
 	// StoreTimeout bounds how long the store may take to grant or refuse a key,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/driver"
 )
 
 // reply answers the request with what became of the call.
@@ -27,7 +28,7 @@ func (a *attempt) reply(ctx context.Context, res idem.Result[Response], err erro
 		a.sendOwn()
 	case errors.As(err, &final) && !errors.Is(err, idem.ErrNotRecorded):
 		a.replyFinal(res, final, prefer, wait)
-	case !a.ran && a.g.cfg.FailOpen && (errors.Is(err, idem.ErrStore) || context.Cause(ctx) == errTooSlow):
+	case !a.ran && a.g.cfg.FailOpen && unreachable(ctx, err):
 		a.g.log(a.r, "the store is unavailable, the request runs unguarded", err)
 		a.failOpen()
 	default:
@@ -82,11 +83,28 @@ func (a *attempt) sendReplay(r Response, prefer preferences, wait time.Duration)
 	send(a.w, r)
 }
 
+// unreachable reports whether a key could not be claimed because the store did not
+// answer. A store that did answer, if only that it is not to be used, or that holds
+// a record which cannot be read, does not let a handler run; neither does one that
+// went down after it had said that somebody holds the key.
+func unreachable(ctx context.Context, err error) bool {
+	for _, answer := range [...]error{
+		driver.ErrNewerVersion, driver.ErrForeignRecord, driver.ErrUnsafeConfig, driver.ErrInvalidParams, driver.ErrInvalidKey,
+	} {
+		if errors.Is(err, answer) {
+			return false
+		}
+	}
+	store := new(idem.StoreError)
+	return errors.As(err, &store) && store.Verb == "claim" || context.Cause(ctx) == errTooSlow
+}
+
 // failOpen runs the handler without the guard.
 func (a *attempt) failOpen() {
 	r := a.r.WithContext(a.r.Context())
 	a.replay(r)
 	a.next.ServeHTTP(a.w, r)
+	a.keepFiles(r)
 }
 
 // applied returns the value of Preference-Applied for the answer to a repeat.

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/driver"
 	"github.com/idem-go/idem/driver/memory"
 	"github.com/idem-go/idem/idemhttp"
 )
@@ -341,8 +342,16 @@ func TestRequests_Trailers(t *testing.T) {
 
 // The files of a form that the handler has parsed do not stay behind.
 func TestRequests_FormFiles(t *testing.T) {
+	down := newFaulty()
+	down.claim.Store(fails(1))
+	for name, drv := range map[string]driver.Driver{"guarded": memory.New(), "unguarded, by FailOpen": down} {
+		t.Run(name, func(t *testing.T) { formFiles(t, drv) })
+	}
+}
+
+func formFiles(t *testing.T, drv driver.Driver) {
 	var name string
-	e := serve(t, memory.New(), func(w http.ResponseWriter, r *http.Request) {
+	e := serve(t, drv, func(w http.ResponseWriter, r *http.Request) {
 		if err := r.ParseMultipartForm(1); err != nil {
 			t.Error(err)
 			return
@@ -356,7 +365,7 @@ func TestRequests_FormFiles(t *testing.T) {
 		if file, ok := f.(*os.File); ok {
 			name = file.Name()
 		}
-	})
+	}, func(c *idemhttp.Config) { c.FailOpen = true })
 	const form = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n"
 	body := form + strings.Repeat("x", 100<<10) + "\r\n--b--\r\n"
 	e.post("k", body, header("Content-Type", "multipart/form-data; boundary=b")).want(t, 200, "", false)
