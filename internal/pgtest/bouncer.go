@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem/internal/process"
 )
 
 // Bouncer starts pgbouncer in transaction mode in front of the database, with
@@ -25,7 +27,7 @@ func (d *Database) Bouncer(t testing.TB, poolSize int) string {
 			unavailable(t, fmt.Errorf("%w: nor is pgbouncer", errNoPrograms))
 		}
 	}
-	attr, uid, gid, err := attributes()
+	as, err := account()
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
@@ -58,20 +60,17 @@ ignore_startup_parameters = extra_float_digits
 	if err := os.WriteFile(file, []byte(ini), 0o600); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	for _, p := range []string{dir, file} {
-		if err := os.Chown(p, uid, gid); err != nil {
-			t.Fatalf("pgtest: %v", err)
-		}
+	if err := give(as, dir, file); err != nil {
+		t.Fatalf("pgtest: %v", err)
 	}
 	cmd := exec.Command(path, file)
 	var said bytes.Buffer
-	cmd.SysProcAttr, cmd.Dir, cmd.Stderr = attr, dir, &said
-	if err := cmd.Start(); err != nil {
+	cmd.Dir, cmd.Stderr = dir, &said
+	proc, err := process.Start(cmd, as)
+	if err != nil {
 		t.Fatalf("pgtest: pgbouncer: %v", err)
 	}
-	ended := make(chan struct{})
-	go func() { cmd.Wait(); close(ended) }()
-	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	t.Cleanup(proc.Kill)
 
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port)))
 	c := d.Config(t, Through(addr)).ConnConfig
@@ -87,7 +86,7 @@ ignore_startup_parameters = extra_float_digits
 			return addr
 		}
 		select {
-		case <-ended:
+		case <-proc.Ended():
 			t.Fatalf("pgtest: pgbouncer ended at once: %s", said.Bytes())
 		case <-ctx.Done():
 			t.Fatalf("pgtest: pgbouncer does not answer: %v", err)

@@ -1,10 +1,10 @@
 package pgtest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 )
 
 const dirPrefix = "idem-pgtest-"
@@ -15,7 +15,7 @@ func newDir() (string, error) {
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*"))
 	for _, dir := range left {
 		if f, err := os.Open(filepath.Join(dir, "owner")); err == nil {
-			if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			if lock(f) == nil {
 				os.RemoveAll(dir)
 			}
 			f.Close()
@@ -32,7 +32,7 @@ func newDir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+	if err := lock(f); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return "", err
 	}
 	owned.Store(dir, f)

@@ -8,6 +8,7 @@
 package pgtest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +20,12 @@ import (
 	"sort"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem/internal/process"
 )
 
 // errNoPrograms is returned when the server's programs are not on this machine.
@@ -44,8 +46,8 @@ type Server struct {
 	port uint16
 	user string
 	pass string
-	dir  string    // empty when the server is not ours
-	cmd  *exec.Cmd // nil when the server is not ours
+	dir  string           // empty when the server is not ours
+	proc *process.Process // nil when the server is not ours
 	once sync.Once
 }
 
@@ -126,24 +128,35 @@ func program(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// attributes makes a child end with this process and, as the server refuses
-// to run as root, run as an ordinary user when this process is root's.
-func attributes() (attr *syscall.SysProcAttr, uid, gid int, err error) {
-	attr, uid, gid = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}, os.Getuid(), os.Getgid()
-	if uid != 0 {
-		return attr, uid, gid, nil
+// account returns whom the server runs as, as it refuses to run as root: nil when
+// this process is not root's.
+func account() (*process.User, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
 	}
 	u, err := user.Lookup("postgres")
 	if err != nil {
 		u, err = user.Lookup("nobody")
 	}
 	if err != nil {
-		return nil, 0, 0, fmt.Errorf("no user to run the server as: %w", err)
+		return nil, fmt.Errorf("no user to run the server as: %w", err)
 	}
-	uid, _ = strconv.Atoi(u.Uid)
-	gid, _ = strconv.Atoi(u.Gid)
-	attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	return attr, uid, gid, nil
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	return &process.User{UID: uid, GID: gid}, nil
+}
+
+// give makes files the user's.
+func give(as *process.User, paths ...string) error {
+	if as == nil {
+		return nil
+	}
+	for _, p := range paths {
+		if err := os.Chown(p, as.UID, as.GID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func freePort() (uint16, error) {
@@ -164,7 +177,7 @@ func start(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	attr, uid, gid, err := attributes()
+	as, err := account()
 	if err != nil {
 		return nil, err
 	}
@@ -178,18 +191,23 @@ func start(c Config) (*Server, error) {
 			os.RemoveAll(dir)
 		}
 	}()
-	if err := os.Chown(dir, uid, gid); err != nil {
+	if err := give(as, dir); err != nil {
 		return nil, err
 	}
 	init := exec.Command(initdb, "--pgdata", filepath.Join(dir, "data"), "--username", "postgres", "--auth", "trust",
 		"--encoding", "UTF8", "--locale", "C", "--no-sync")
-	init.SysProcAttr, init.Dir = attr, dir
-	if out, err := init.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+	var said bytes.Buffer
+	init.Dir, init.Stdout, init.Stderr = dir, &said, &said
+	p, err := process.Start(init, as)
+	if err == nil {
+		err = p.Wait()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("initdb: %w: %s", err, said.Bytes())
 	}
 	// A free port may be taken by somebody else before the server has it.
 	for attempt := 1; ; attempt++ {
-		s, err := run(postgres, dir, attr, c)
+		s, err := run(postgres, dir, as, c)
 		if err == nil {
 			ok = true
 			return s, nil
@@ -200,7 +218,7 @@ func start(c Config) (*Server, error) {
 	}
 }
 
-func run(postgres, dir string, attr *syscall.SysProcAttr, c Config) (*Server, error) {
+func run(postgres, dir string, as *process.User, c Config) (*Server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -218,17 +236,15 @@ func run(postgres, dir string, attr *syscall.SysProcAttr, c Config) (*Server, er
 	}
 	defer log.Close()
 	cmd := exec.Command(postgres, args...)
-	cmd.SysProcAttr, cmd.Dir, cmd.Stdout, cmd.Stderr = attr, dir, log, log
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
 	cmd.Env = append(os.Environ(), c.Env...)
-	if err := cmd.Start(); err != nil {
+	proc, err := process.Start(cmd, as)
+	if err != nil {
 		return nil, err
 	}
-	s := &Server{host: "127.0.0.1", port: port, user: "postgres", dir: dir, cmd: cmd}
-	ended := make(chan struct{})
-	go func() { cmd.Wait(); close(ended) }()
-	if err := s.await(ended); err != nil {
-		cmd.Process.Kill()
-		<-ended
+	s := &Server{host: "127.0.0.1", port: port, user: "postgres", dir: dir, proc: proc}
+	if err := s.await(proc.Ended()); err != nil {
+		proc.Kill()
 		said, _ := os.ReadFile(log.Name())
 		return nil, fmt.Errorf("%w: %s", err, said)
 	}
@@ -256,16 +272,17 @@ func (s *Server) await(ended <-chan struct{}) error {
 }
 
 func (s *Server) stop() {
-	if s.cmd == nil {
+	if s.proc == nil {
 		return
 	}
 	s.once.Do(func() {
-		s.cmd.Process.Signal(syscall.SIGQUIT)
-		// The process is reaped by the goroutine of run; the directory is
-		// removed when the last of the server's processes has left it.
-		deadline := time.Now().Add(10 * time.Second)
-		for s.cmd.Process.Signal(syscall.Signal(0)) == nil && time.Now().Before(deadline) {
-			time.Sleep(5 * time.Millisecond)
+		// The directory is removed when the server has ended, which on this
+		// signal ends its own processes first.
+		s.proc.Abort()
+		select {
+		case <-s.proc.Ended():
+		case <-time.After(10 * time.Second):
+			s.proc.Kill()
 		}
 		os.RemoveAll(s.dir)
 		if f, ok := owned.LoadAndDelete(s.dir); ok {

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/idem-go/idem/internal/process"
 )
 
 // patience is how long a server may take to start, or a Cluster to agree.
@@ -31,7 +33,7 @@ type Server struct {
 	bin  string
 	dir  string
 	args []string
-	proc *process
+	proc *process.Process
 }
 
 // Start starts a server and waits until it answers. Args are added to its command
@@ -73,7 +75,7 @@ func (s *Server) Restart(t testing.TB) {
 		"--bind", host, "--port", port, "--dir", s.dir, "--logfile", filepath.Join(s.dir, "log"),
 		"--save", "", "--daemonize", "no", "--loglevel", "warning",
 	}, s.args...)
-	p, err := start(exec.Command(s.bin, args...))
+	p, err := process.Start(exec.Command(s.bin, args...), nil)
 	if err != nil {
 		t.Fatalf("redistest: start %s: %v", s.bin, err)
 	}
@@ -82,7 +84,7 @@ func (s *Server) Restart(t testing.TB) {
 	defer c.Close()
 	until(t, "the server to answer "+s.Addr, func(ctx context.Context) error {
 		select {
-		case <-p.ended:
+		case <-p.Ended():
 			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
 			t.Fatalf("redistest: the server ended: %s", log)
 		default:
@@ -94,7 +96,7 @@ func (s *Server) Restart(t testing.TB) {
 // Kill ends the server as a crash would, with SIGKILL, and waits for its end.
 func (s *Server) Kill() {
 	if s.proc != nil {
-		s.proc.kill()
+		s.proc.Kill()
 		s.proc = nil
 	}
 }
