@@ -66,6 +66,9 @@ type claimed struct {
 	holder driver.HolderParams
 	sent   time.Time // just before the claim was sent: what the lease is counted from here
 	flight *flight
+
+	lease lease // of a claim outside a transaction
+	run   Run   // what fn learns about it
 }
 
 // tookOver reports whether an earlier attempt may have been applied, so that
@@ -118,14 +121,9 @@ func (e *engine) do(ctx context.Context, key Key, fp Fingerprint, m mode, opts [
 	if err != nil {
 		return answer{}, err
 	}
-	o := callOptions{wait: e.cfg.Wait}
-	for _, set := range opts {
-		if set != nil {
-			set(&o)
-		}
-	}
-	if o.wait < 0 {
-		return answer{}, fmt.Errorf("idem: %w: WaitAtMost(%v)", ErrInvalidArgument, o.wait)
+	wait, err := e.wait(opts)
+	if err != nil {
+		return answer{}, err
 	}
 	if err := e.refuseNested(ctx, key); err != nil {
 		return answer{}, err
@@ -133,10 +131,11 @@ func (e *engine) do(ctx context.Context, key Key, fp Fingerprint, m mode, opts [
 	if ctx.Err() != nil {
 		return answer{}, fmt.Errorf("idem: %w", ended(ctx))
 	}
-	p := &patience{limit: o.wait}
+	c := &call{patience: patience{limit: wait}}
+	p := &c.patience
 	defer e.flights.stop(p)
 	for fresh := false; ; fresh = true {
-		f, leader := e.flights.join(key)
+		f, leader := e.flights.join(key, &c.flight)
 		if leader {
 			return e.lead(ctx, req, f, m, p)
 		}
@@ -144,9 +143,32 @@ func (e *engine) do(ctx context.Context, key Key, fp Fingerprint, m mode, opts [
 		case answered:
 			return ans, err
 		case askAlone:
-			return e.lead(ctx, req, &flight{}, m, p)
+			return e.lead(ctx, req, &c.flight, m, p)
 		}
 	}
+}
+
+// call is the memory of one call: the flight is its own, if it leads one.
+type call struct {
+	flight   flight
+	patience patience
+}
+
+// wait returns how long the call may wait.
+func (e *engine) wait(opts []CallOption) (time.Duration, error) {
+	if len(opts) == 0 {
+		return e.cfg.Wait, nil
+	}
+	o := callOptions{wait: e.cfg.Wait}
+	for _, set := range opts {
+		if set != nil {
+			set(&o)
+		}
+	}
+	if o.wait < 0 {
+		return 0, fmt.Errorf("idem: %w: WaitAtMost(%v)", ErrInvalidArgument, o.wait)
+	}
+	return o.wait, nil
 }
 
 // A driver that keeps refusing a key that nobody holds is broken.

@@ -46,8 +46,8 @@ func (s *flights) learn(f *flight, rec driver.Record, err error) {
 	}
 }
 
-// join returns the flight of a key, and whether the caller leads it.
-func (s *flights) join(key Key) (f *flight, leader bool) {
+// join returns the flight of a key, and whether the caller leads it: then it is own.
+func (s *flights) join(key Key, own *flight) (f *flight, leader bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f, ok := s.byKey[key]; ok {
@@ -62,9 +62,8 @@ func (s *flights) join(key Key) (f *flight, leader bool) {
 	if s.byKey == nil {
 		s.byKey = make(map[Key]*flight)
 	}
-	f = &flight{}
-	s.byKey[key] = f
-	return f, true
+	s.byKey[key] = own
+	return own, true
 }
 
 // announce tells the followers who holds the key.

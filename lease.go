@@ -13,9 +13,9 @@ import (
 // lost. Its clock is this process's monotonic one, counted from just before the
 // claim or renewal was sent: it ends before the store's, whatever the wall clocks say.
 type lease struct {
-	drv    driver.Driver
+	e      *engine
+	flight *flight
 	params driver.RenewParams
-	onLoss func()
 	lose   context.CancelCauseFunc // of fn's context
 	base   context.Context         // of the renewals
 	beats  sync.WaitGroup          // one for each timer that is set or beat that runs
@@ -30,9 +30,9 @@ type lease struct {
 
 // startLease begins to renew, until stop. The context returned is fn's.
 func (e *engine) startLease(ctx context.Context, c *claimed) (*lease, context.Context) {
-	l := &lease{drv: e.drv, params: driver.RenewParams{HolderParams: c.holder, Lease: e.cfg.Lease}}
-	// Others may have the key from then on, in this process too.
-	l.onLoss = func() { e.flights.end(c.holder.Key, c.flight) }
+	l := &c.lease
+	l.e, l.flight = e, c.flight
+	l.params = driver.RenewParams{HolderParams: c.holder, Lease: e.cfg.Lease}
 	l.until = c.sent.Add(l.params.Lease - l.params.Lease/10)
 	// Effects may go on after the caller has left, and so does the lease.
 	l.base = context.WithoutCancel(ctx)
@@ -61,7 +61,7 @@ func (l *lease) beat() {
 	ctx, cancel := context.WithDeadline(l.base, attempt)
 	l.cancel = cancel
 	l.mu.Unlock()
-	err := l.drv.Renew(ctx, l.params)
+	err := l.e.drv.Renew(ctx, l.params)
 	cancel()
 
 	l.mu.Lock()
@@ -77,7 +77,7 @@ func (l *lease) beat() {
 	case errors.Is(err, driver.ErrNotHolder) || !now.Before(l.until):
 		l.gone = true
 		l.lose(ErrLeaseLost)
-		l.onLoss()
+		l.e.flights.end(l.params.Key, l.flight) // others may have the key, in this process too
 		return
 	default: // one failure loses nothing: try again while the lease lasts
 		next = min(l.params.Lease/10, l.until.Sub(now))

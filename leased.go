@@ -80,10 +80,10 @@ func (m *leased) run(ctx context.Context, c *claimed) (answer, error) {
 		}
 		return answer{}, fmt.Errorf("idem: %w: the store took longer than the lease to answer", ErrLeaseLost)
 	}
-	run := &Run{
+	c.run = Run{
 		Key: c.holder.Key, Attempt: c.rec.Attempt, Fence: c.rec.Fence, operation: m.e.cfg.Name, fingerprint: c.rec.Fingerprint,
 	}
-	w := m.runFn(fnCtx, run)
+	w := m.runFn(fnCtx, &c.run)
 	var err error
 	switch {
 	case w.says != saysDone:
