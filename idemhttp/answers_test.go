@@ -356,6 +356,10 @@ func TestAnswers_Nested(t *testing.T) {
 	e := &env{t: t}
 	e.start(g, text(200, "ran"), g.Handler) // twice around one handler
 	e.post("k", "b").wantProblem(t, 500, idemhttp.CodeNested)
+	// It is the answer of the outer handler, stored: a retry does not help.
+	if a := e.post("k", "b"); !a.replayed() || a.problem.Code != idemhttp.CodeNested || a.problem.RetrySameKey {
+		t.Errorf("the repeat is answered %+v", a)
+	}
 	e.wantRuns(0)
 }
 

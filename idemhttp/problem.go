@@ -9,26 +9,27 @@ import (
 
 // The codes of refusals. They are stable.
 const (
-	CodeKeyMissing        = "idempotency_key_missing"
-	CodeKeyInvalid        = "idempotency_key_invalid"
-	CodeScopeRefused      = "idempotency_scope_refused"
-	CodeScopeInvalid      = "idempotency_scope_invalid"
-	CodeRequestTooLarge   = "request_too_large"
-	CodeRequestIncomplete = "request_incomplete"
-	CodeNoFingerprint     = "request_without_fingerprint"
-	CodeInFlight          = "idempotency_key_in_flight"
-	CodeConflict          = "idempotency_key_conflict"
-	CodeUnknown           = "operation_unknown"
-	CodeExpired           = "idempotency_key_expired"
-	CodeNotStored         = "response_not_stored"
-	CodeUnreadable        = "response_unreadable"
-	CodeFailed            = "operation_failed"
-	CodeUnavailable       = "idempotency_store_unavailable"
-	CodeRolledBack        = "operation_rolled_back"
-	CodeUnconfirmed       = "operation_unconfirmed"
-	CodeInterrupted       = "request_interrupted"
-	CodeStreaming         = "streaming_refused"
-	CodeNested            = "idempotency_key_nested"
+	CodeKeyMissing         = "idempotency_key_missing"
+	CodeKeyInvalid         = "idempotency_key_invalid"
+	CodeScopeRefused       = "idempotency_scope_refused"
+	CodeScopeInvalid       = "idempotency_scope_invalid"
+	CodeRequestTooLarge    = "request_too_large"
+	CodeRequestIncomplete  = "request_incomplete"
+	CodeNoFingerprint      = "request_without_fingerprint"
+	CodeFingerprintInvalid = "idempotency_fingerprint_invalid"
+	CodeInFlight           = "idempotency_key_in_flight"
+	CodeConflict           = "idempotency_key_conflict"
+	CodeUnknown            = "operation_unknown"
+	CodeExpired            = "idempotency_key_expired"
+	CodeNotStored          = "response_not_stored"
+	CodeUnreadable         = "response_unreadable"
+	CodeFailed             = "operation_failed"
+	CodeUnavailable        = "idempotency_store_unavailable"
+	CodeRolledBack         = "operation_rolled_back"
+	CodeUnconfirmed        = "operation_unconfirmed"
+	CodeInterrupted        = "request_interrupted"
+	CodeStreaming          = "streaming_refused"
+	CodeNested             = "idempotency_key_nested"
 )
 
 // Problem is a refusal: a problem document of RFC 9457 with a code and two booleans.
@@ -77,6 +78,8 @@ var problems = []Problem{
 		Detail: "The body ended before it was complete. Nothing was done."},
 	{Status: 400, Code: CodeNoFingerprint, Title: "Request cannot be compared",
 		Detail: "The body is not what this endpoint compares repeats by. Nothing was done."},
+	{Status: 500, Code: CodeFingerprintInvalid, RetrySameKey: true, Title: "Fingerprint cannot be used",
+		Detail: "The fingerprint that the server made of the request is empty or too long. Nothing was done."},
 	{Status: 409, Code: CodeInFlight, RetrySameKey: true, Title: "Request is in progress",
 		Detail: "A request with this key is being worked on. Retry later with the same key."},
 	{Status: 422, Code: CodeConflict, RetryNewKey: true, Title: "Idempotency key was used for another request",
@@ -101,7 +104,7 @@ var problems = []Problem{
 		Detail: "The request ended before it had an answer. Retry with the same key."},
 	{Status: 500, Code: CodeStreaming, Title: "Endpoint cannot stream",
 		Detail: "The handler wanted to take the connection over, which a guarded handler cannot."},
-	{Status: 500, Code: CodeNested, RetrySameKey: true, Title: "Idempotency key is in use by its own request",
+	{Status: 500, Code: CodeNested, Title: "Idempotency key is in use by its own request",
 		Detail: "The handler of this key sent a request that would wait for it."},
 }
 

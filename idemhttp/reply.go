@@ -54,6 +54,7 @@ func (a *attempt) replyFinal(res idem.Result[Response], final *idem.FinalError, 
 		a.g.refuse(a.w, a.r, p)
 	default:
 		if err := stored.UnmarshalBinary(final.Details); err != nil {
+			a.g.log(a.r, "the request is refused", err)
 			p := problem(CodeUnreadable)
 			p.Err = err
 			a.g.refuse(a.w, a.r, p)
@@ -127,6 +128,7 @@ var refusals = []struct {
 	code string
 }{
 	{errTooSlow, CodeUnavailable},
+	{idem.ErrInvalidFingerprint, CodeFingerprintInvalid},
 	{idem.ErrLeaseLost, CodeInFlight},
 	{idem.ErrInFlight, CodeInFlight},
 	{idem.ErrMismatch, CodeConflict},
@@ -167,8 +169,12 @@ func (a *attempt) refusal(ctx context.Context, err error, prefer preferences, wa
 				p.Detail = "The key was first seen when requests were compared in another way. " + p.Detail
 			}
 		}
-	case CodeUnavailable, CodeRolledBack, CodeUnreadable, CodeUnconfirmed, CodeNested:
+	case CodeUnavailable, CodeRolledBack, CodeUnreadable, CodeUnconfirmed, CodeNested, CodeFingerprintInvalid:
 		a.g.log(a.r, "the request is refused", err)
+	case CodeInterrupted:
+		if a.r.Context().Err() == nil { // not by its client
+			a.g.log(a.r, "the request is refused", err)
+		}
 	}
 	return p
 }

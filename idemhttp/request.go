@@ -8,11 +8,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/fingerprint"
@@ -31,11 +33,12 @@ func None(*http.Request, []byte) (idem.Fingerprint, error) { return fingerprint.
 // anew. It returns an error that matches [fingerprint.ErrInvalidJSON] for a body that
 // is no JSON, or that parsers disagree on. An empty body is allowed.
 func JSON(r *http.Request, body []byte) (idem.Fingerprint, error) {
-	text, err := withBody(r, body)
+	text, shift, err := withBody(r, body)
 	if err != nil {
 		return idem.Fingerprint{}, err
 	}
-	return fingerprint.JSON(text)
+	fp, err := fingerprint.JSON(text)
+	return fp, inBody(err, shift)
 }
 
 // Fields returns a [Fingerprint] of method, path, query and the fields of a JSON body
@@ -50,30 +53,62 @@ func Fields(pointers ...string) Fingerprint {
 		all = append(all, "/3"+p)
 	}
 	return func(r *http.Request, body []byte) (idem.Fingerprint, error) {
-		text, err := withBody(r, body)
+		text, shift, err := withBody(r, body)
 		if err != nil {
 			return idem.Fingerprint{}, err
 		}
-		return fingerprint.Fields(text, all...)
+		fp, err := fingerprint.Fields(text, all...)
+		return fp, inBody(err, shift)
 	}
 }
 
-// withBody returns the JSON array of method, path, query and the body.
-func withBody(r *http.Request, body []byte) ([]byte, error) {
-	body = bytes.Trim(body, " \t\r\n")
+// withBody returns the JSON array of method, path, query and the body, and how much
+// further on in it the bytes of the body are.
+func withBody(r *http.Request, body []byte) (text []byte, shift int, err error) {
+	start := len(body)
+	body = bytes.TrimLeft(body, jsonSpace)
+	start -= len(body)
+	body = bytes.TrimRight(body, jsonSpace)
 	// A body like 1,2 would be two elements of the array.
 	if len(body) > 0 && !json.Valid(body) {
-		return nil, &fingerprint.JSONError{Reason: "a body that is not one JSON value"}
+		return nil, 0, &fingerprint.JSONError{Reason: "a body that is not one JSON value"}
 	}
-	text, err := json.Marshal([3]string{r.Method, r.URL.EscapedPath(), r.URL.RawQuery})
-	if err != nil {
-		return nil, err
-	}
-	if len(body) == 0 {
-		return text, nil
+	text, err = json.Marshal([3]string{r.Method, r.URL.EscapedPath(), escapeBytes(r.URL.RawQuery)})
+	if err != nil || len(body) == 0 {
+		return text, 0, err
 	}
 	text[len(text)-1] = ','
-	return append(append(text, body...), ']'), nil
+	shift = len(text) - start
+	return append(append(text, body...), ']'), shift, nil
+}
+
+const jsonSpace = " \t\r\n"
+
+// inBody makes an offset in the array one in the body.
+func inBody(err error, shift int) error {
+	if in := new(fingerprint.JSONError); errors.As(err, &in) && in.Offset >= shift {
+		shifted := *in
+		shifted.Offset -= shift
+		return &shifted
+	}
+	return err
+}
+
+// escapeBytes percent-encodes bytes of a query that are no UTF-8, of which JSON would
+// make one and the same character.
+func escapeBytes(query string) string {
+	if utf8.ValidString(query) {
+		return query
+	}
+	var b strings.Builder
+	for i, c := range query {
+		if _, size := utf8.DecodeRuneInString(query[i:]); c == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, "%%%02X", query[i])
+		} else {
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
 }
 
 // rawRecipe names how rawSum sums.
@@ -99,27 +134,33 @@ func rawSum(r *http.Request, path string, body []byte) [sha256.Size]byte {
 	return sum
 }
 
-// digestLen is how many hexadecimal digits of a request's sum are shown.
+// digestLen is how many hexadecimal digits of a fingerprint are shown.
 const digestLen = 16
 
 // fingerprint returns what a request means, with a summary for a mismatch: the
-// method, the beginning of the raw sum, and the path, which may be cut.
+// method, the beginning of the fingerprint's sum, and the path, which may be cut.
 func (g *Guard) fingerprint(r *http.Request, body []byte) (idem.Fingerprint, error) {
 	path := r.URL.EscapedPath()
-	sum := rawSum(r, path, body)
 	var fp idem.Fingerprint
+	var sum []byte
 	if g.cfg.Fingerprint == nil {
-		fp = idem.NewFingerprint(rawRecipe, sum[:])
+		raw := rawSum(r, path, body)
+		sum = raw[:]
+		fp = idem.NewFingerprint(rawRecipe, sum)
 	} else {
 		var err error
 		if fp, err = g.cfg.Fingerprint(r, body); err != nil {
 			return fp, err
 		}
+		if sum = fp.Sum(); len(sum) != sha256.Size { // perhaps no hash, and not to be shown
+			hash := sha256.Sum256(sum)
+			sum = hash[:]
+		}
 	}
 	if fp.Summary() == "" {
-		var digest [digestLen]byte
-		hex.Encode(digest[:], sum[:digestLen/2])
-		fp = fp.WithSummary(r.Method + " " + string(digest[:]) + " " + path)
+		digest := make([]byte, digestLen)
+		hex.Encode(digest, sum[:digestLen/2])
+		fp = fp.WithSummary(r.Method + " " + string(digest) + " " + path)
 	}
 	return fp, nil
 }
@@ -128,8 +169,8 @@ func (g *Guard) fingerprint(r *http.Request, body []byte) (idem.Fingerprint, err
 type StoredRequest struct {
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
-	// Fingerprint is the beginning of the SHA-256 of the request: method, path,
-	// query, content type and body.
+	// Fingerprint is the beginning of what is compared, in hexadecimal; of its
+	// SHA-256, where it is none itself.
 	Fingerprint string    `json:"fingerprint,omitempty"`
 	Summary     string    `json:"summary,omitempty"` // of a fingerprint with one of its own
 	Operation   string    `json:"operation,omitempty"`
