@@ -57,7 +57,8 @@ type Transport struct {
 	// Header is the name of the field. Default [DefaultHeader].
 	Header string
 	// Quoted sends the key as an RFC 8941 string, which servers that follow the
-	// draft to the letter ask for. Default: bare.
+	// draft to the letter ask for. Default: bare, except for keys with quotes, commas
+	// or spaces at an end.
 	Quoted bool
 }
 
@@ -83,7 +84,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			key = NewKey()
 		}
 		value = key
-		if t.Quoted {
+		if t.Quoted || !bare(key) {
 			value = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
 		}
 	}
@@ -93,6 +94,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	keyed.Header.Set(name, value)
 	return base.RoundTrip(keyed)
+}
+
+// bare reports whether a field can hold a key as it is.
+func bare(key string) bool {
+	return !strings.ContainsAny(key, `",`) && strings.TrimSpace(key) == key
 }
 
 // redirectedKey returns the value that was sent with the request of which req is

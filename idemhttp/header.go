@@ -104,7 +104,7 @@ func send(w http.ResponseWriter, r Response) {
 			names = append(names, name)
 		}
 		slices.Sort(names)
-		h["Trailer"] = []string{strings.Join(names, ", ")}
+		h.Add("Trailer", strings.Join(names, ", ")) // handlers around the guard may have their own
 	}
 	w.WriteHeader(r.Status)
 	if len(r.Body) > 0 {

@@ -105,7 +105,8 @@ func (rec *recorder) WriteString(s string) (int, error) {
 	return n, err
 }
 
-// room returns how many of n bytes may be written.
+// room returns how many of n bytes may be written: all of them or none, so that an
+// answer which is longer than declared is not cut to one that looks whole.
 func (rec *recorder) room(n int) (int, error) {
 	if !rec.wrote {
 		rec.WriteHeader(http.StatusOK)
@@ -116,7 +117,7 @@ func (rec *recorder) room(n int) (int, error) {
 	case n > 0 && !bodyAllowed(rec.status):
 		return 0, http.ErrBodyNotAllowed
 	case rec.declared >= 0 && int64(len(rec.body)+n) > rec.declared:
-		return int(rec.declared) - len(rec.body), http.ErrContentLength
+		return 0, http.ErrContentLength
 	}
 	return n, nil
 }

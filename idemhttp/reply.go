@@ -68,6 +68,9 @@ func (a *attempt) replyFinal(res idem.Result[Response], final *idem.FinalError, 
 func (a *attempt) sendOwn() {
 	h := a.w.Header()
 	for name := range a.rec.outer {
+		if name == "Trailer" {
+			continue // announces trailers of handlers around the guard
+		}
 		if _, kept := a.answer.Header[name]; !kept {
 			delete(h, name)
 		}

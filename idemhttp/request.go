@@ -201,7 +201,9 @@ func readBody(w http.ResponseWriter, r *http.Request, most int) ([]byte, *Proble
 	}
 	if r.ContentLength > int64(most) {
 		p := problem(CodeRequestTooLarge)
-		w.Header().Set("Connection", "close") // rather than read what nobody wants
+		if r.ProtoMajor < 2 { // there, it would end the connection for everybody's requests
+			w.Header().Set("Connection", "close") // rather than read what nobody wants
+		}
 		return nil, &p
 	}
 	in := r.Body
