@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"syscall"
 	"testing"
 	"time"
 
@@ -204,7 +205,17 @@ func pgCost(tb testing.TB, db *pgtest.Database, build builder) []*cost {
 func slowLine(tb testing.TB, target string, rtt time.Duration) *proxy.Proxy {
 	px := must[*proxy.Proxy](tb)(proxy.Listen(target))
 	tb.Cleanup(func() { px.Close() })
-	px.SetDelay(rtt / 2)
+	if rtt > 0 {
+		// Not SetDelay: the timers of Go overshoot by as much again. A rule may block,
+		// and blocks its thread here, so it is for one caller at a time.
+		wait := syscall.NsecToTimespec(rtt.Nanoseconds())
+		px.SetRule(func(_ *proxy.Conn, d proxy.Direction, _ []byte) proxy.Verdict {
+			if d == proxy.ToServer {
+				_ = syscall.Nanosleep(&wait, nil)
+			}
+			return proxy.Forward
+		})
+	}
 	return px
 }
 
