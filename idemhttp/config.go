@@ -210,7 +210,7 @@ func (c Config) withDefaults() (Config, error) {
 			return bad(f.field, "is %v, want %v to %v", *f.value, time.Millisecond, time.Hour)
 		}
 	}
-	if c.Methods == nil {
+	if len(c.Methods) == 0 {
 		c.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
 	c.Methods = slices.Clone(c.Methods)
@@ -218,6 +218,8 @@ func (c Config) withDefaults() (Config, error) {
 		switch {
 		case !token(m):
 			return bad("Config.Methods", "names %q, which is no method", m)
+		case m != strings.ToUpper(m): // methods are case-sensitive: POST would be unguarded
+			return bad("Config.Methods", "names %s, want %s", m, strings.ToUpper(m))
 		case slices.Contains([]string{"", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodConnect}, m):
 			return bad("Config.Methods", "names %s, which is safe or has no answer to store", m)
 		}

@@ -2,10 +2,12 @@ package idemhttp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/driver"
 	"github.com/idem-go/idem/driver/memory"
 	"github.com/idem-go/idem/idemhttp"
@@ -74,4 +76,14 @@ func waitingOn(t *testing.T, drv driver.Driver) (*env, *gate, <-chan answer) {
 	first := e.async("k", "b")
 	receive(t, g.entered, "the handler")
 	return e, g, first
+}
+
+// No list of methods may leave POST unguarded in silence.
+func TestEdge_Methods(t *testing.T) {
+	var bad *idem.ConfigError
+	if _, err := idemhttp.New(memory.New(), config(func(c *idemhttp.Config) { c.Methods = []string{"post"} })); !errors.As(err, &bad) || bad.Field != "Config.Methods" {
+		t.Errorf("post: error is %v", err)
+	}
+	e := serve(t, memory.New(), text(200, "ran"), func(c *idemhttp.Config) { c.Methods = []string{} })
+	e.post("", "b").wantProblem(t, 400, idemhttp.CodeKeyMissing)
 }

@@ -180,12 +180,6 @@ func TestProperty_GuardedIsUnguarded(t *testing.T) {
 		for _, x := range []*answer{&a, &b} {
 			x.header.Del("Date")
 			x.header.Del("Content-Length")
-			if x.header["Content-Type"] != nil && strings.HasPrefix(x.header.Get("Content-Type"), "text/plain") {
-				x.header.Del("Content-Type") // sniffed in the first write by one, in the whole body by the other
-			}
-			if x.header.Get("Content-Type") == "application/octet-stream" {
-				x.header.Del("Content-Type")
-			}
 		}
 		if diff := cmp.Diff([]any{b.status, b.header, b.body, b.trailer}, []any{a.status, a.header, a.body, a.trailer}); diff != "" {
 			t.Fatalf("seed %d, key %s (-unguarded +guarded):\n%s", seed, key, diff)
