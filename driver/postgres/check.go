@@ -41,7 +41,8 @@ const (
 			t.oid IS NULL OR has_table_privilege(t.oid, 'SELECT') AND has_table_privilege(t.oid, 'INSERT')
 				AND has_table_privilege(t.oid, 'UPDATE') AND has_table_privilege(t.oid, 'DELETE'),
 			EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-				WHERE i.indrelid = t.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indnkeyatts = 1 AND a.attname = 'kh')
+				WHERE i.indrelid = t.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indnkeyatts = 1 AND a.attname = 'kh'),
+			coalesce((SELECT relpersistence::text FROM pg_class WHERE pg_class.oid = t.oid), 'p')
 		FROM (SELECT to_regclass($1)::oid AS oid) t`
 	sqlColumns = `SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute
 		WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`
@@ -83,6 +84,7 @@ func (d *Driver) check(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	row := only(results[0])
 	oid, comment, commit, readOnly, allowed, unique := row.int8(), row.text(), row.text(), row.bool(), row.bool(), row.bool()
+	persistence := row.text()
 	if row.err != nil {
 		return row.err
 	}
@@ -115,6 +117,8 @@ func (d *Driver) check(ctx context.Context, conn *pgconn.PgConn) error {
 	switch {
 	case !unique:
 		return unsafe("column kh of %s is not the primary key; see Schema", d.table)
+	case persistence != "p":
+		return unsafe("the table %s is unlogged or temporary, and empty after a crash; use ALTER TABLE … SET LOGGED", d.table)
 	case !allowed:
 		return unsafe("the role needs SELECT, INSERT, UPDATE and DELETE on %s", d.table)
 	}

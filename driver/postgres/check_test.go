@@ -123,6 +123,7 @@ func TestCheckRefuses(t *testing.T) {
 		{name: "other type", change: "ALTER TABLE idem_records ALTER COLUMN state TYPE bigint", want: driver.ErrUnsafeConfig, says: "state"},
 		{name: "another column", change: "ALTER TABLE idem_records ADD COLUMN mine text"},
 		{name: "no key", change: "ALTER TABLE idem_records DROP CONSTRAINT idem_records_pkey", want: driver.ErrUnsafeConfig, says: "primary key"},
+		{name: "unlogged", change: "ALTER TABLE idem_records SET UNLOGGED", want: driver.ErrUnsafeConfig, says: "LOGGED"},
 		{name: "newer", change: "COMMENT ON TABLE idem_records IS 'idem schema 2'", want: driver.ErrNewerVersion, says: "version 2"},
 		{name: "no comment", change: "COMMENT ON TABLE idem_records IS NULL"},
 		{name: "asynchronous", pool: param("synchronous_commit", "off"), want: driver.ErrUnsafeConfig, says: "synchronous_commit"},

@@ -15,6 +15,9 @@ import (
 // errOpenRows is returned by Commit when the connection still delivers a result.
 var errOpenRows = errors.New("postgres: rows or batch results of the transaction are still open; close them before returning")
 
+// errEndedBySQL is returned by Commit when the transaction that was begun is gone.
+var errEndedBySQL = fmt.Errorf("%w: the application ended the transaction itself, by SQL", driver.ErrOutcomeUnknown)
+
 // sqlInsertOutcome stores claim and outcome in one row. It divides by zero, which
 // aborts the transaction before the COMMIT behind it, unless the record is the one
 // that was read when the transaction began ($18 to $22), or still absent (NULLs).
@@ -63,9 +66,10 @@ func (t *openTx) Commit(ctx context.Context, p driver.CommitParams) error {
 		t.end(ctx, err)
 		return err
 	}
-	var batch []statement
+	// Either fails when the transaction is not the one that was begun.
+	batch := []statement{stmt("RELEASE SAVEPOINT " + savepoint)}
 	if p.Discard {
-		batch = append(batch, stmt("ROLLBACK TO SAVEPOINT "+savepoint))
+		batch = []statement{stmt("ROLLBACK TO SAVEPOINT " + savepoint)}
 	}
 	commit := "COMMIT"
 	if t.d.tx.CommitQuery != "" {
@@ -81,6 +85,8 @@ func (t *openTx) Commit(ctx context.Context, p driver.CommitParams) error {
 	case err == nil && results[stored+1].CommandTag.String() == "ROLLBACK":
 		err = pgx.ErrTxCommitRollback
 	case err == nil || lost:
+	case len(results) < stored && code(err) == codeNoSavepoint:
+		err = fmt.Errorf("%w: %w", errEndedBySQL, err)
 	case len(results) == stored && code(err) == codeDivisionByZero:
 		err = driver.ErrNotHolder
 	case len(results) == stored && code(err) == codeUniqueViolation:

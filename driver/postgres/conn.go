@@ -13,6 +13,10 @@ const (
 	// patience bounds what has to be done after the caller's context ended:
 	// rolling back, and finding out how a commit went.
 	patience = 5 * time.Second
+	// parting bounds the wait for a server to notice that a connection is gone:
+	// where the network is healthy that takes milliseconds, and otherwise it is
+	// no use.
+	parting = time.Second
 	// sends is how often a verb is sent in all, while the server answers with a
 	// serialization failure. No code of the application is involved, and every
 	// verb may be sent twice.
@@ -78,6 +82,7 @@ func (d *Driver) rollback(ctx context.Context, conn *pgconn.PgConn) {
 		select {
 		case <-conn.CleanupDone():
 		case <-ctx.Done():
+		case <-time.After(parting):
 		}
 	case conn.IsBusy() || conn.TxStatus() != 'I':
 		conn.Close(ctx)

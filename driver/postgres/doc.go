@@ -44,7 +44,8 @@
 //
 // With synchronous_commit on (the default), local, remote_write or remote_apply a
 // granted claim survives a crash of the server. With off it may not, and the
-// driver refuses the server unless [AllowAsyncCommit] is given. A failover to an
+// driver refuses the server unless [AllowAsyncCommit] is given. It does not look
+// at fsync, which is for test servers to turn off. A failover to an
 // asynchronous replica can lose the last claims and outcomes, business data
 // included; a synchronous standby prevents that, except that cancelling a commit
 // which waits for the standby leaves it committed here only.

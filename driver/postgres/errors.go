@@ -20,6 +20,7 @@ const (
 	codeDivisionByZero       = "22012"
 	codeReadOnly             = "25006"
 	codeFailedTransaction    = "25P02"
+	codeNoSavepoint          = "3B001"
 )
 
 // ErrManagedTx is returned when the application calls Commit or Rollback on the

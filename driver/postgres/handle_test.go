@@ -10,6 +10,7 @@ import (
 
 	"github.com/idem-go/idem/driver"
 	"github.com/idem-go/idem/driver/postgres"
+	"github.com/idem-go/idem/internal/proxy"
 )
 
 func TestHandleIsATransaction(t *testing.T) {
@@ -139,16 +140,20 @@ func TestHandleIsOfNoUseAfterTheEnd(t *testing.T) {
 // What the driver cannot refuse, it notices.
 func TestTransactionEndedBySQL(t *testing.T) {
 	s := open(t, setup{})
-	for _, sql := range []string{"COMMIT", "ROLLBACK"} {
-		p := s.claim()
-		tx, r := s.mustBegin(t, p)
-		if _, err := tx.Handle().Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
+	for _, sql := range []string{"COMMIT", "ROLLBACK", "COMMIT AND CHAIN", "ROLLBACK AND CHAIN", "ROLLBACK; BEGIN"} {
+		for _, discard := range []bool{false, true} {
+			p := s.claim()
+			tx, r := s.mustBegin(t, p)
+			if _, err := tx.Handle().Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+			c := commit(p.Key, r, "result")
+			c.Discard = discard
+			if err := tx.Commit(t.Context(), c); !errors.Is(err, driver.ErrOutcomeUnknown) {
+				t.Errorf("Commit after %s, discard %v = %v", sql, discard, err)
+			}
+			s.stateIs(t, p.Key, driver.StateAbsent)
 		}
-		if err := tx.Commit(t.Context(), commit(p.Key, r, "result")); !errors.Is(err, driver.ErrOutcomeUnknown) {
-			t.Errorf("Commit after %s = %v", sql, err)
-		}
-		s.stateIs(t, p.Key, driver.StateAbsent)
 	}
 }
 
@@ -331,5 +336,29 @@ func TestTxOptions(t *testing.T) {
 	err := tx.Handle().QueryRow(t.Context(), "SELECT current_setting('transaction_isolation'), current_setting('idle_in_transaction_session_timeout')").Scan(&level, &idle)
 	if err != nil || level != "serializable" || idle != "0" {
 		t.Errorf("isolation level %q, idle timeout %q, %v", level, idle, err)
+	}
+}
+
+// A caller whose context ends is not kept by a network that swallows everything.
+func TestBeginOverADeadNetwork(t *testing.T) {
+	t.Parallel()
+	f := openFaulty(t)
+	p := f.claim()
+	tx, _ := f.mustBegin(t, p) // the pool has a connection
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.px.SetRule(func(*proxy.Conn, proxy.Direction, []byte) proxy.Verdict { return proxy.Drop })
+	for name, call := range map[string]func(context.Context) error{
+		"BeginClaim": func(ctx context.Context) error { _, _, err := f.BeginClaim(ctx, repeat(p)); return err },
+		"Claim":      func(ctx context.Context) error { _, err := f.Claim(ctx, repeat(p)); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		began := time.Now()
+		err := call(ctx)
+		cancel()
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
+			t.Errorf("%s: %v after %v, want the context's error soon", name, err, took)
+		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // savepoint is set before the application's first statement: what Commit with
-// Discard goes back to.
+// Discard goes back to, and by which every Commit knows the transaction again.
 const savepoint = "idem_claim"
 
 // sqlLock reports whether the key was free of other transactions, and whether
@@ -199,7 +199,7 @@ func (t *openTx) usable(discard bool) error {
 	case conn.IsBusy():
 		return errOpenRows
 	case conn.TxStatus() == 'I':
-		return fmt.Errorf("%w: the application ended the transaction itself, by SQL", driver.ErrOutcomeUnknown)
+		return errEndedBySQL
 	case conn.TxStatus() == 'E' && !discard:
 		return fmt.Errorf("%w: a statement failed and its error was not returned", pgx.ErrTxCommitRollback)
 	}
