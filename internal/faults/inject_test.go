@@ -1,0 +1,236 @@
+//go:build linux
+
+package faults
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/idem-go/idem/internal/proxy"
+	"github.com/idem-go/idem/internal/redistest"
+)
+
+// fault is a kind of fault; a tally counts them.
+type fault string
+
+const (
+	killWorker fault = "worker killed"
+	stopWorker fault = "worker stopped past its lease"
+	killServer fault = "server killed and restarted"
+	endSession fault = "session ended by the server"
+	cutRequest fault = "connection cut before a request"
+	cutReply   fault = "connection cut before a reply"
+	cutAfter   fault = "connection cut after a reply"
+	cutCommit  fault = "connection cut before the reply to COMMIT"
+	swallow    fault = "chunk swallowed"
+)
+
+type tally struct {
+	sync.Mutex
+	n map[fault]int
+}
+
+func (c *tally) add(f fault) {
+	c.Lock()
+	defer c.Unlock()
+	if c.n == nil {
+		c.n = make(map[fault]int)
+	}
+	c.n[f]++
+}
+
+// total returns how many faults there were.
+func (c *tally) total() (n int) { return c.cuts() + c.others() }
+
+// cuts returns how many of them were the proxy's.
+func (c *tally) cuts() int { return c.sum(cutRequest, cutReply, cutAfter, cutCommit, swallow) }
+
+// others returns how many were not.
+func (c *tally) others() int { return c.sum(killWorker, stopWorker, killServer, endSession) }
+
+func (c *tally) sum(kinds ...fault) (n int) {
+	c.Lock()
+	defer c.Unlock()
+	for _, f := range kinds {
+		n += c.n[f]
+	}
+	return n
+}
+
+// server is the store as the one who breaks it has it.
+type server interface {
+	dsn() string         // for the workers: through the proxy, where there is one
+	direct() string      // for the judge
+	proxy() *proxy.Proxy // nil for a file
+	crash(t *testing.T)
+	endSession() (bool, error)
+	clean() error
+}
+
+// file is the store of an embedded driver. It has no process of its own to break.
+type file struct{ path string }
+
+func (f file) dsn() string             { return f.path }
+func (f file) direct() string          { return f.path }
+func (file) proxy() *proxy.Proxy       { return nil }
+func (file) crash(*testing.T)          {}
+func (file) endSession() (bool, error) { return false, nil }
+func (file) clean() error              { return nil }
+
+type postgresServer struct {
+	*pgServer
+	p *proxy.Proxy
+}
+
+func (s postgresServer) dsn() string               { return s.pgServer.dsn(s.p.Port()) }
+func (s postgresServer) direct() string            { return s.pgServer.dsn(s.port) }
+func (s postgresServer) proxy() *proxy.Proxy       { return s.p }
+func (s postgresServer) endSession() (bool, error) { return s.terminate() }
+func (s postgresServer) crash(t *testing.T) {
+	s.kill()
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type redisServer struct {
+	*redistest.Server
+	p      *proxy.Proxy
+	client *goredis.Client
+}
+
+func (s redisServer) dsn() string         { return s.p.Addr() }
+func (s redisServer) direct() string      { return s.Addr }
+func (s redisServer) proxy() *proxy.Proxy { return s.p }
+func (s redisServer) crash(t *testing.T)  { s.Restart(t) }
+func (s redisServer) clean() error        { return nil }
+
+func (s redisServer) endSession() (bool, error) {
+	list, err := s.client.ClientList(ctx()).Result()
+	if err != nil {
+		return false, nil // a connection that the last crash has broken
+	}
+	own, err := s.client.ClientID(ctx()).Result()
+	if err != nil {
+		return false, nil
+	}
+	for line := range strings.Lines(list) {
+		var id int64
+		if _, err := fmt.Sscanf(line, "id=%d ", &id); err == nil && id != own && !strings.Contains(line, "cmd=client") {
+			n, err := s.client.ClientKillByFilter(ctx(), "ID", fmt.Sprint(id)).Result()
+			return n > 0, err
+		}
+	}
+	return false, nil
+}
+
+// cuts is a proxy rule that breaks connections by chance, until it has done so often
+// enough.
+type cuts struct {
+	mu    sync.Mutex
+	rnd   *rand.Rand
+	left  int
+	tally *tally
+}
+
+var commitTag = []byte("COMMIT\x00") // of PostgreSQL's CommandComplete
+
+func (c *cuts) rule(_ *proxy.Conn, d proxy.Direction, chunk []byte) proxy.Verdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	commit := d == proxy.ToClient && bytes.Contains(chunk, commitTag)
+	chance := 0.015
+	if commit {
+		chance = 0.08
+	}
+	if c.left == 0 || c.rnd.Float64() >= chance {
+		return proxy.Forward
+	}
+	c.left--
+	switch {
+	case commit:
+		c.tally.add(cutCommit)
+	case c.rnd.IntN(12) == 0:
+		c.tally.add(swallow)
+		return proxy.Drop
+	case d == proxy.ToServer:
+		c.tally.add(cutRequest)
+	case c.rnd.IntN(4) == 0:
+		c.tally.add(cutAfter)
+		return proxy.ForwardThenKill
+	default:
+		c.tally.add(cutReply)
+	}
+	return proxy.Kill
+}
+
+func (c *cuts) remaining() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
+}
+
+// weights say which of the faults that are not cuts come how often, in 100.
+type weights struct {
+	cuts                       int // how many of all faults are cuts, in 100
+	kill, stop, crash, session int // of the others
+}
+
+// inject injects n faults.
+func inject(t *testing.T, srv server, slots []*slot, w weights, n int, rnd *rand.Rand, total *tally) {
+	c := &cuts{rnd: rand.New(rand.NewPCG(rnd.Uint64(), 0)), tally: total}
+	if p := srv.proxy(); p != nil {
+		c.left = n * w.cuts / 100
+		n -= c.left
+		p.SetRule(c.rule)
+		defer p.SetRule(nil)
+	}
+	// Where nothing could be broken, another attempt is made.
+	for want := total.others() + n; total.others() < want; {
+		time.Sleep(time.Duration(5+rnd.IntN(60)) * time.Millisecond)
+		s := slots[rnd.IntN(len(slots))]
+		switch k := rnd.IntN(w.kill + w.stop + w.crash + w.session); {
+		case k < w.kill:
+			s.proc.kill()
+			s.stopped = nil
+			if err := s.start(); err != nil {
+				t.Fatal(err)
+			}
+			total.add(killWorker)
+		case k < w.kill+w.stop:
+			if !s.resumed() {
+				continue
+			}
+			if err := s.stop(lease + time.Duration(rnd.IntN(300))*time.Millisecond); err != nil {
+				t.Errorf("worker %d ended by itself: %v", s.n, err)
+				return
+			}
+			total.add(stopWorker)
+		case k < w.kill+w.stop+w.crash:
+			srv.crash(t)
+			total.add(killServer)
+		default:
+			ok, err := srv.endSession()
+			if err != nil {
+				t.Errorf("ending a session: %v", err)
+			}
+			if ok {
+				total.add(endSession)
+			}
+		}
+	}
+	// The cuts go on by themselves as long as the workers talk.
+	for deadline := time.Now().Add(2 * time.Minute); c.remaining() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("%d connections were not cut in time", c.remaining())
+			return
+		}
+	}
+}
