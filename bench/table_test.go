@@ -1,12 +1,19 @@
 package bench
 
 import (
+	"os"
 	"testing"
 
 	"github.com/idem-go/idem/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(workerKind); kind != "" {
+		worker(kind, os.Getenv(workerWhere))
+		return
+	}
+	pgtest.Main(m)
+}
 
 // TestTable measures everything.
 func TestTable(t *testing.T) {
@@ -17,10 +24,14 @@ func TestTable(t *testing.T) {
 	all = append(all, boltTables(t)...)
 	all = append(all, redisTables(t)...)
 	all = append(all, coreTables(t)...)
+	near, far := crowds(t)
 	for round := range *rounds {
 		for _, tab := range all {
 			tab.measure(t, round)
 		}
+		for _, c := range append(near, far...) {
+			c.measure(t)
+		}
 	}
-	t.Log("\n" + text(all))
+	t.Log("\n" + text(all) + crowdText("in one process", near) + crowdText("over processes", far))
 }
