@@ -148,7 +148,7 @@ func (d *Driver) Check(ctx context.Context) error {
 	if err := d.safe(); err != nil {
 		return err
 	}
-	return d.view(func(b buckets) error { return nil })
+	return d.view(ctx, func(b buckets) error { return nil })
 }
 
 func (d *Driver) safe() error {
@@ -189,14 +189,21 @@ func (d *Driver) hash(k driver.Key) driver.KeyHash { return k.Hash(d.namespace, 
 type writer struct{ d *Driver }
 
 // Begin waits for bbolt's writer lock, which the application's own transactions
-// take as well. The lock knows no context, so a goroutine waits for it; when ctx
-// ends first, that goroutine gives the lock back as soon as it has it.
+// take as well.
 func (w writer) Begin(ctx context.Context) (*bbolt.Tx, error) {
 	if err := w.d.safe(); err != nil {
 		return nil, err
 	}
+	return w.d.open(ctx, true)
+}
+
+// open begins a transaction of bbolt. Its locks know no context: that of the writer,
+// and that under which a growing file is mapped anew once its readers have left. So a
+// goroutine waits for them; when ctx ends first, that goroutine gives the transaction
+// back as soon as it has it.
+func (d *Driver) open(ctx context.Context, writable bool) (*bbolt.Tx, error) {
 	if ctx.Done() == nil {
-		return w.d.db.Begin(true)
+		return d.db.Begin(writable)
 	}
 	type opened struct {
 		tx  *bbolt.Tx
@@ -204,7 +211,7 @@ func (w writer) Begin(ctx context.Context) (*bbolt.Tx, error) {
 	}
 	ch := make(chan opened)
 	go func() {
-		tx, err := w.d.db.Begin(true)
+		tx, err := d.db.Begin(writable)
 		select {
 		case ch <- opened{tx, err}:
 		case <-ctx.Done():

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -33,18 +34,22 @@ type buckets struct {
 	hidden  bool // scope and ID are not stored
 }
 
-// view runs fn in a reading transaction, which waits for nobody.
-func (d *Driver) view(fn func(buckets) error) error {
-	return d.db.View(func(tx *bbolt.Tx) error {
-		root := tx.Bucket(d.bucket)
-		if root == nil {
-			return fn(buckets{hidden: len(d.secret) > 0})
-		}
-		if err := checkVersion(root); err != nil {
-			return err
-		}
-		return fn(buckets{root.Bucket(recordsKey), root.Bucket(dueKey), len(d.secret) > 0})
-	})
+// view runs fn in a reading transaction. It waits for nobody, except while the file
+// is mapped anew: see open.
+func (d *Driver) view(ctx context.Context, fn func(buckets) error) error {
+	tx, err := d.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	root := tx.Bucket(d.bucket)
+	if root == nil {
+		return fn(buckets{hidden: len(d.secret) > 0})
+	}
+	if err := checkVersion(root); err != nil {
+		return err
+	}
+	return fn(buckets{root.Bucket(recordsKey), root.Bucket(dueKey), len(d.secret) > 0})
 }
 
 // in returns the buckets in a write transaction, creating what is missing.

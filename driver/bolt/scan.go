@@ -31,7 +31,7 @@ func (d *Driver) Purge(ctx context.Context, p driver.PurgeParams) (int, error) {
 			return total, err
 		}
 		any := false
-		err := d.view(func(b buckets) error {
+		err := d.view(ctx, func(b buckets) error {
 			any = b.due != nil && nextDue(b.due.Cursor(), after, now) != nil
 			return nil
 		})
@@ -125,7 +125,7 @@ func (d *Driver) List(ctx context.Context, p driver.ListParams) ([]driver.Record
 	now := at(p.Now)
 	var records []driver.Record
 	next := ""
-	err = d.view(func(b buckets) error {
+	err = d.view(ctx, func(b buckets) error {
 		if b.records == nil {
 			return ctx.Err()
 		}

@@ -37,7 +37,7 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 		return nil, inFlight(r, at(p.Now)), nil
 	}
 	h := d.hash(p.Key)
-	r, write, err := d.peek(h, p)
+	r, write, err := d.peek(ctx, h, p)
 	if err != nil || !write && !granted(r, p) {
 		return nil, r, err
 	}
@@ -153,7 +153,7 @@ func (t *tx) Commit(ctx context.Context, p driver.CommitParams) error {
 
 func (t *tx) commit(ctx context.Context, p driver.CommitParams) error {
 	if t.bolt.DB() == nil {
-		return t.endedByApplication()
+		return t.endedByApplication(ctx)
 	}
 	if err := p.Validate(); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (t *tx) commit(ctx context.Context, p driver.CommitParams) error {
 		return err
 	}
 	if err := t.bolt.Commit(); err != nil {
-		return t.resolve(err)
+		return t.resolve(ctx, err)
 	}
 	return nil
 }
@@ -222,9 +222,9 @@ func (t *tx) discard(ctx context.Context) error {
 
 // resolve finds out how a commit ended that returned an error. bbolt rolls back, but when
 // writing the meta page succeeded and its flush failed, readers see the commit all the same.
-func (t *tx) resolve(err error) error {
+func (t *tx) resolve(ctx context.Context, err error) error {
 	var r driver.Record
-	look := t.d.view(func(b buckets) (err error) {
+	look := t.d.view(context.WithoutCancel(ctx), func(b buckets) (err error) {
 		r, err = b.get(t.h)
 		return err
 	})
@@ -240,10 +240,10 @@ func (t *tx) resolve(err error) error {
 // endedByApplication answers for a transaction that the application has ended
 // itself. If it committed, the claim is in the file without an outcome, which is what
 // nobody can know any more; if it rolled back, there is no claim.
-func (t *tx) endedByApplication() error {
+func (t *tx) endedByApplication(ctx context.Context) error {
 	const what = "bolt: the application ended the transaction it was given"
 	var r driver.Record
-	err := t.d.view(func(b buckets) (err error) {
+	err := t.d.view(context.WithoutCancel(ctx), func(b buckets) (err error) {
 		r, err = b.get(t.h)
 		return err
 	})
@@ -257,13 +257,13 @@ func (t *tx) endedByApplication() error {
 }
 
 // Rollback implements [driver.Tx]. A transaction that has ended is left alone.
-func (t *tx) Rollback(context.Context) error {
+func (t *tx) Rollback(ctx context.Context) error {
 	if t.release == nil {
 		return nil
 	}
 	defer t.end()
 	if t.bolt.DB() == nil {
-		return t.endedByApplication()
+		return t.endedByApplication(ctx)
 	}
 	return t.bolt.Rollback()
 }

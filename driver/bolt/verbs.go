@@ -22,7 +22,7 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 		return inFlight(r, at(p.Now)), nil
 	}
 	h := d.hash(p.Key)
-	r, write, err := d.peek(h, p)
+	r, write, err := d.peek(ctx, h, p)
 	if err != nil || !write {
 		return r, err
 	}
@@ -45,8 +45,8 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 
 // peek returns what the claim p would make of the record, and whether it has to be
 // written: only then is the writer needed.
-func (d *Driver) peek(h driver.KeyHash, p driver.ClaimParams) (r driver.Record, write bool, err error) {
-	err = d.view(func(b buckets) error {
+func (d *Driver) peek(ctx context.Context, h driver.KeyHash, p driver.ClaimParams) (r driver.Record, write bool, err error) {
+	err = d.view(ctx, func(b buckets) error {
 		old, err := b.get(h)
 		if err == nil {
 			r, write = old.AfterClaim(p, at(p.Now))
@@ -141,7 +141,7 @@ func (d *Driver) Get(ctx context.Context, p driver.GetParams) (driver.Record, er
 		return driver.Record{}, err
 	}
 	var r driver.Record
-	err := d.view(func(b buckets) (err error) {
+	err := d.view(ctx, func(b buckets) (err error) {
 		r, err = b.get(d.hash(p.Key))
 		return err
 	})
