@@ -34,7 +34,9 @@ var columns = map[string]string{
 	"fingerprint": "bytea", "result": "bytea",
 }
 
-// sqlServer and sqlColumns take no lock that anybody waits for.
+// sqlServer and sqlColumns take no lock that anybody waits for. to_regclass sees a
+// table that was committed a moment ago, and the statement's snapshot may not see
+// its index yet: pg_class is asked, too, so that such a table is not there at all.
 const (
 	sqlServer = `SELECT t.oid::int8, obj_description(t.oid, 'pg_class'), current_setting('synchronous_commit'),
 			current_setting('transaction_read_only')::bool,
@@ -43,7 +45,7 @@ const (
 			EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
 				WHERE i.indrelid = t.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indnkeyatts = 1 AND a.attname = 'kh'),
 			coalesce((SELECT relpersistence::text FROM pg_class WHERE pg_class.oid = t.oid), 'p')
-		FROM (SELECT to_regclass($1)::oid AS oid) t`
+		FROM (SELECT (SELECT oid FROM pg_class WHERE oid = to_regclass($1)) AS oid) t`
 	sqlColumns = `SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute
 		WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`
 )
