@@ -33,6 +33,11 @@ type attempt struct {
 	ran     bool
 	rec     *recorder
 	answer  Response // the handler's, when it ran to its end
+
+	// What a handler gets, beside the attempt to be allocated with it.
+	writer recorder
+	reader bodyReader
+	ctx    callContext
 }
 
 // run claims the key, runs the handler or not, and answers.
@@ -82,8 +87,10 @@ func (a *attempt) exec(ctx context.Context) (Response, error) {
 		return Response{}, a.notRun(errLate)
 	}
 	a.ran = true
-	a.rec = newRecorder(a.w)
-	r := a.r.WithContext(context.WithValue(ctx, callKey{}, &a.call))
+	a.writer.reset(a.w)
+	a.rec = &a.writer
+	a.ctx = callContext{ctx, &a.call}
+	r := a.r.WithContext(&a.ctx)
 	a.replay(r)
 	a.next.ServeHTTP(a.rec, r)
 	a.keepFiles(r)
@@ -102,9 +109,8 @@ func (a *attempt) notRun(err error) error {
 // replay gives a request its body again.
 func (a *attempt) replay(r *http.Request) {
 	if r.Body != nil && r.Body != http.NoBody {
-		b := new(bodyReader)
-		b.Reset(a.body)
-		r.Body = b
+		a.reader.Reset(a.body)
+		r.Body = &a.reader
 	}
 }
 
@@ -125,7 +131,8 @@ func (a *attempt) settle(ctx context.Context) (Response, error) {
 		return Response{}, context.Cause(ctx)
 	}
 	if a.rec.refused {
-		a.rec = newRecorder(a.w)
+		a.rec = new(recorder) // the handler may have kept the other
+		a.rec.reset(a.w)
 		cfg.WriteProblem(a.rec, a.r, problem(CodeStreaming))
 	}
 	var err error

@@ -42,14 +42,14 @@ type recorder struct {
 	refused  bool  // the handler wants to switch protocols
 }
 
-func newRecorder(w http.ResponseWriter) *recorder {
+// reset prepares a recorder of the answer that goes to w.
+func (rec *recorder) reset(w http.ResponseWriter) {
 	outer := w.Header()
-	rec := &recorder{w: w, declared: -1, header: make(http.Header, len(outer)+4)}
+	*rec = recorder{w: w, declared: -1, header: make(http.Header, len(outer)+4)}
 	if len(outer) > 0 {
 		rec.outer = outer.Clone()
 		maps.Copy(rec.header, outer.Clone())
 	}
-	return rec
 }
 
 // Header implements [http.ResponseWriter].

@@ -13,14 +13,17 @@ import (
 
 // reply answers the request with what became of the call.
 func (a *attempt) reply(ctx context.Context, res idem.Result[Response], err error, prefer preferences, wait time.Duration) {
+	if err == nil && res.Replayed {
+		a.sendReplay(res.Value, prefer, wait)
+		return
+	}
+	if err == nil {
+		a.sendStored(res)
+		return
+	}
 	var final *idem.FinalError
 	switch {
-	case err == nil && res.Replayed:
-		a.sendReplay(res.Value, prefer, wait)
-	case err == nil, errors.Is(err, errReleased) && a.ran:
-		if res.NotStored != nil {
-			a.g.log(a.r, "the answer is not stored", res.NotStored)
-		}
+	case errors.Is(err, errReleased) && a.ran:
 		a.sendOwn()
 	case errors.Is(err, idem.ErrNotRecorded) && !errors.Is(err, idem.ErrLeaseLost):
 		// The effect has happened, and nobody else will learn of it.
@@ -42,10 +45,7 @@ func (a *attempt) replyFinal(res idem.Result[Response], final *idem.FinalError, 
 	var stored Response
 	switch {
 	case !res.Replayed:
-		if res.NotStored != nil {
-			a.g.log(a.r, "the answer is not stored", res.NotStored)
-		}
-		a.sendOwn()
+		a.sendStored(res)
 	case final.Code == CodeNotStored:
 		a.g.refuse(a.w, a.r, problem(CodeNotStored))
 	case final.Code != codeAnswer:
@@ -62,6 +62,14 @@ func (a *attempt) replyFinal(res idem.Result[Response], final *idem.FinalError, 
 		}
 		a.sendReplay(stored, prefer, wait)
 	}
+}
+
+// sendStored is sendOwn for an answer that ends the operation.
+func (a *attempt) sendStored(res idem.Result[Response]) {
+	if res.NotStored != nil {
+		a.g.log(a.r, "the answer is not stored", res.NotStored)
+	}
+	a.sendOwn()
 }
 
 // sendOwn sends the handler's answer to the caller whose handler ran.

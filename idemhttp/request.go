@@ -258,6 +258,20 @@ type call struct {
 
 type callKey struct{}
 
+// callContext is context.WithValue for a call, without an allocation of its own.
+type callContext struct {
+	context.Context
+	call *call
+}
+
+// Value implements [context.Context].
+func (c *callContext) Value(key any) any {
+	if key == (callKey{}) {
+		return c.call
+	}
+	return c.Context.Value(key)
+}
+
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
