@@ -54,21 +54,49 @@ func (d *Driver) Check(ctx context.Context) error {
 	return nil
 }
 
-// ensureChecked runs Check once; while it has not passed, every caller runs it.
+// checkRun is a check under way. Its results are there when done is closed.
+type checkRun struct {
+	done  chan struct{}
+	err   error
+	ended bool // it ended with its caller's context, or by a panic, and says nothing to others
+}
+
+// ensureChecked runs Check until it has passed once. Callers that come while it runs
+// wait for its outcome and share it: a server that does not answer would otherwise
+// keep each of them waiting for all those before.
 func (d *Driver) ensureChecked(ctx context.Context) error {
-	if d.checked.Load() {
-		return nil
+	for !d.checked.Load() {
+		d.mu.Lock()
+		run := d.checking
+		if run == nil {
+			run = &checkRun{done: make(chan struct{}), ended: true}
+			d.checking = run
+			d.mu.Unlock()
+			return d.runCheck(ctx, run)
+		}
+		d.mu.Unlock()
+		select {
+		case <-run.done:
+			if !run.ended && run.err != nil {
+				return run.err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	select {
-	case d.checking <- struct{}{}:
-		defer func() { <-d.checking }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if d.checked.Load() {
-		return nil
-	}
-	return d.Check(ctx)
+	return nil
+}
+
+func (d *Driver) runCheck(ctx context.Context, run *checkRun) error {
+	defer func() {
+		d.mu.Lock()
+		d.checking = nil
+		d.mu.Unlock()
+		close(run.done)
+	}()
+	run.err = d.Check(ctx)
+	run.ended = ctx.Err() != nil
+	return run.err
 }
 
 func (d *Driver) judge(info map[string]string) error {

@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -130,4 +131,42 @@ func TestCheckIsWaitedFor(t *testing.T) {
 	}
 	close(release)
 	must(t, "the first claim", <-first)
+}
+
+// Callers that wait for a check of a server that does not answer get its error
+// together: they do not ask, and wait for a timeout, one after the other.
+func TestFailedCheckIsShared(t *testing.T) {
+	s := redistest.Start(t)
+	asked, release := make(chan struct{}), make(chan struct{})
+	c := s.Client(t, func(o *goredis.Options) { o.MaxRetries = -1 })
+	h := &heldPipeline{asked: asked, release: release}
+	c.AddHook(h)
+	d := redis.New(c)
+	const callers = 20
+	errs := make(chan error, callers)
+	claim := func() {
+		_, err := d.Claim(background, claimOf("k"))
+		errs <- err
+	}
+	go claim()
+	<-asked
+	for range callers - 1 {
+		go claim()
+	}
+	within(t, 10*time.Second, func() {
+		stacks := make([]byte, 1<<20)
+		for strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "ensureChecked(") < callers {
+			runtime.Gosched()
+		}
+	})
+	s.Kill()
+	close(release)
+	for range callers {
+		if err := <-errs; err == nil || errors.Is(err, driver.ErrUnsafeConfig) {
+			t.Errorf("got %v, want a store failure", err)
+		}
+	}
+	if n := h.count.Load(); n != 1 {
+		t.Errorf("the server was asked %d times, want once", n)
+	}
 }

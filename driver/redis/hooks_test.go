@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ func contextWithTimeout(t testing.TB, d time.Duration) (context.Context, context
 // go-redis's own, at the start of a connection, do not pass through hooks.
 type heldPipeline struct {
 	once           sync.Once
+	count          atomic.Int64
 	asked, release chan struct{}
 }
 
@@ -24,6 +26,7 @@ func (h *heldPipeline) DialHook(next goredis.DialHook) goredis.DialHook         
 func (h *heldPipeline) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
 func (h *heldPipeline) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		h.count.Add(1)
 		h.once.Do(func() {
 			close(h.asked)
 			<-h.release

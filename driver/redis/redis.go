@@ -21,11 +21,11 @@ type Driver struct {
 	evictable bool // AllowEviction
 	misused   error
 
-	checked  atomic.Bool
-	checking chan struct{} // holds one token: one check at a time
+	checked atomic.Bool
 
-	mu     sync.Mutex
-	resume position // where the next Purge goes on
+	mu       sync.Mutex
+	checking *checkRun // nil when none is under way
+	resume   position  // where the next Purge goes on
 }
 
 var (
@@ -62,7 +62,7 @@ func AllowEviction() Option { return func(d *Driver) { d.evictable = true } }
 // *redis.Client (also one made for Sentinel) or a *redis.ClusterClient, with
 // ContextTimeoutEnabled. New does no I/O; see [Driver.Check].
 func New(client goredis.UniversalClient, opts ...Option) *Driver {
-	d := &Driver{client: client, prefix: "idem:", checking: make(chan struct{}, 1)}
+	d := &Driver{client: client, prefix: "idem:"}
 	for _, o := range opts {
 		o(d)
 	}
