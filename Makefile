@@ -1,4 +1,4 @@
-# Targets: test, e2e, fuzz, docs, docs-check, lint, bench, bench-packages, cover, ci.
+# Targets: test, e2e, faults, faults-slice, fuzz, docs, docs-check, lint, bench, bench-packages, cover, ci.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 REPORT := build/conformance.jsonl
@@ -7,7 +7,7 @@ GUARANTEES := go run ./internal/cmd/guarantees -readme README.md -out docs/guara
 # Programs are built in checkouts that git does not trust, too.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-.PHONY: test e2e fuzz docs docs-check docs-compare fmt-check vet staticcheck lint bench bench-packages bench-once cover mod-check ci clean
+.PHONY: test e2e faults faults-slice fuzz docs docs-check docs-compare fmt-check vet staticcheck lint bench bench-packages bench-once cover mod-check ci clean
 
 # Every test against real servers, with the race detector. A skipped test is a
 # failure. V=1 prints a line for each test.
@@ -19,6 +19,17 @@ test:
 # users do not inherit them.
 e2e:
 	cd e2e && go vet ./... && IDEM_REQUIRE_ALL=1 go test -race -count 1 ./...
+
+# Ten thousand faults over every driver, in half an hour: docs/reliability.md. One
+# driver: make faults FAULTS='-faults.driver redis -faults.seed 7 -faults.count 200'
+FAULTS := -faults.count 10000
+faults:
+	scripts/install-servers
+	cd internal/faults && IDEM_REQUIRE_ALL=1 go test -count 1 -v -timeout 90m -run TestFaults . $(FAULTS)
+
+# Some of them, and what the laboratory says of drivers that are broken on purpose.
+faults-slice:
+	cd internal/faults && go vet ./... && IDEM_REQUIRE_ALL=1 go test -race -count 1 ./...
 
 # Every fuzz target, each for five minutes: make fuzz FUZZTIME=30s
 FUZZTIME := 5m

@@ -29,7 +29,9 @@ type event struct {
 	Class   class  `json:",omitempty"`
 	Value   string `json:",omitempty"`
 	Err     string `json:",omitempty"`
-	Planned bool   `json:",omitempty"` // the error is one that the workload asked for
+	// Planned says that the error needs no fault to explain it: the workload asked for
+	// it, or the machine was slow.
+	Planned bool `json:",omitempty"`
 }
 
 type kind string

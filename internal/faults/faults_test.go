@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	count  = flag.Int("faults.count", 200, "faults in all, shared by the drivers")
+	count  = flag.Int("faults.count", 120, "faults in all, shared by the drivers")
 	seed   = flag.Uint64("faults.seed", 1, "seed of the first segment; each one has the next")
 	only   = flag.String("faults.driver", "", "run with this driver only, which gets all of the faults")
 	keep   = flag.String("faults.keep", "", "keep the journals of segments that fail in this directory")
@@ -100,9 +100,12 @@ func TestFaults(t *testing.T) {
 			r := &run{driver: d.name, server: d.start(t), processes: d.processes, handles: d.handles, weights: d.weights}
 			begin := time.Now()
 			r.segment(t, *seed, 0)
-			for i := uint64(0); n > 0 && !t.Failed(); i++ {
+			for i := uint64(0); n > 0 && len(r.problems) == 0; i++ {
 				r.segment(t, *seed+i, min(n, *stride))
 				n -= *stride
+			}
+			for _, p := range r.problems {
+				t.Error(p)
 			}
 			r.report(t, time.Since(begin))
 		})
@@ -115,12 +118,22 @@ type run struct {
 	server             server
 	processes, handles int
 	weights            weights
+	mutant             string
+
+	mu       sync.Mutex
+	problems []string // what the segments found
 
 	tally       tally
 	calls, keys int
 	answers     map[class]int
 	overtaken   int // runs of fn as a later attempt
 	effects     int // effects beyond the first of their key
+}
+
+func (r *run) problem(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.problems = append(r.problems, fmt.Sprintf(format, args...))
 }
 
 // How long a worker may take to end when it is asked to: a call's own limit, and
@@ -136,7 +149,7 @@ func (r *run) segment(t *testing.T, seed uint64, n int) {
 	begin := now()
 	for i := range slots {
 		slots[i] = &slot{n: i, dir: dir, spec: spec{
-			Driver: r.driver, DSN: r.server.dsn(), Prefix: prefix, Seed: seed, Start: begin, Handles: r.handles,
+			Driver: r.driver, DSN: r.server.dsn(), Prefix: prefix, Seed: seed, Start: begin, Handles: r.handles, Mutant: r.mutant,
 		}}
 		if err := slots[i].start(); err != nil {
 			t.Fatal(err)
@@ -150,26 +163,27 @@ func (r *run) segment(t *testing.T, seed uint64, n int) {
 	if n == 0 {
 		time.Sleep(time.Second) // of work
 	} else {
-		inject(t, r.server, slots, r.weights, n, rnd, &r.tally)
+		r.inject(t, slots, n, rnd)
 	}
 	for _, s := range slots {
 		s.in.Close()
 	}
 	for _, s := range slots {
 		if err := s.finish(patience); err != nil {
-			t.Errorf("worker %d: %v", s.n, err)
+			r.problem("worker %d: %v", s.n, err)
 		}
 	}
 	if err := r.server.clean(); err != nil {
-		t.Error(err)
+		r.problem("%v", err)
 	}
 	r.judge(t, dir, prefix, n)
-	if t.Failed() {
-		t.Logf("again: go test -run TestFaults -faults.driver %s -faults.seed %d -faults.count %d", r.driver, seed, max(n, 1))
-		if *keep != "" {
-			if err := os.CopyFS(filepath.Join(*keep, r.driver+"-"+prefix), os.DirFS(dir)); err != nil {
-				t.Log(err)
-			}
+	if len(r.problems) == 0 || r.mutant != "" {
+		return
+	}
+	r.problem("again: make faults FAULTS='-faults.driver %s -faults.seed %d -faults.count %d'", r.driver, seed, max(n, 1))
+	if *keep != "" {
+		if err := os.CopyFS(filepath.Join(*keep, r.driver+"-"+prefix), os.DirFS(dir)); err != nil {
+			t.Log(err)
 		}
 	}
 }
@@ -182,7 +196,7 @@ func (r *run) judge(t *testing.T, dir, prefix string, n int) {
 	}
 	defer h.close()
 	found, _ := readJournals(t, dir)
-	sweep(t, h, found, dir, prefix)
+	r.sweep(t, h, found, dir, prefix)
 	found, made := readJournals(t, dir)
 	rows, err := h.rows(ctx())
 	if err != nil {
@@ -191,7 +205,7 @@ func (r *run) judge(t *testing.T, dir, prefix string, n int) {
 	r.calls += made
 	r.keys += len(found)
 	if made == 0 {
-		t.Error("nobody called")
+		r.problem("nobody called")
 	}
 	if r.answers == nil {
 		r.answers = make(map[class]int)
@@ -208,9 +222,9 @@ func (r *run) judge(t *testing.T, dir, prefix string, n int) {
 			continue
 		}
 		if bad++; bad <= 3 {
-			t.Errorf("key %s:\n  %s\n%s", key, strings.Join(wrong, "\n  "), story(all))
+			r.problem("key %s:\n  %s\n%s", key, strings.Join(wrong, "\n  "), story(all))
 		} else {
-			t.Errorf("key %s:\n  %s", key, strings.Join(wrong, "\n  "))
+			r.problem("key %s:\n  %s", key, strings.Join(wrong, "\n  "))
 		}
 	}
 }
@@ -234,7 +248,8 @@ func (r *run) count(all []*call) {
 }
 
 // judgeQuiet looks at the calls of a segment without faults: the store never
-// failed, and the only errors are those that the workload asked for.
+// failed, and the only errors are those that the workload asked for, or that come
+// from a machine with too much to do (see [event.Planned]).
 func judgeQuiet(all []*call) (wrong []string) {
 	for _, c := range all {
 		switch a := c.answer; {
@@ -258,7 +273,7 @@ func sorted(m map[string][]event) []string {
 
 // sweep calls every key until it hears an outcome: no key is stuck for longer than
 // a lease. Its calls are part of the histories.
-func sweep(t *testing.T, h *handle, found map[string][]event, dir, prefix string) {
+func (r *run) sweep(t *testing.T, h *handle, found map[string][]event, dir, prefix string) {
 	j, err := openJournal(filepath.Join(dir, "sweep.jsonl"))
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +298,7 @@ func sweep(t *testing.T, h *handle, found map[string][]event, dir, prefix string
 						break
 					}
 					if time.Now().After(limit) {
-						t.Errorf("key %s is stuck: %v", key, err)
+						r.problem("key %s is stuck: %v", key, err)
 						break
 					}
 				}

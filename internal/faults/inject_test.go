@@ -184,7 +184,8 @@ type weights struct {
 }
 
 // inject injects n faults.
-func inject(t *testing.T, srv server, slots []*slot, w weights, n int, rnd *rand.Rand, total *tally) {
+func (r *run) inject(t *testing.T, slots []*slot, n int, rnd *rand.Rand) {
+	srv, w, total := r.server, r.weights, &r.tally
 	c := &cuts{rnd: rand.New(rand.NewPCG(rnd.Uint64(), 0)), tally: total}
 	if p := srv.proxy(); p != nil {
 		c.left = n * w.cuts / 100
@@ -209,7 +210,7 @@ func inject(t *testing.T, srv server, slots []*slot, w weights, n int, rnd *rand
 				continue
 			}
 			if err := s.stop(lease + time.Duration(rnd.IntN(300))*time.Millisecond); err != nil {
-				t.Errorf("worker %d ended by itself: %v", s.n, err)
+				r.problem("worker %d ended by itself: %v", s.n, err)
 				return
 			}
 			total.add(stopWorker)
@@ -219,7 +220,7 @@ func inject(t *testing.T, srv server, slots []*slot, w weights, n int, rnd *rand
 		default:
 			ok, err := srv.endSession()
 			if err != nil {
-				t.Errorf("ending a session: %v", err)
+				r.problem("ending a session: %v", err)
 			}
 			if ok {
 				total.add(endSession)
@@ -229,7 +230,7 @@ func inject(t *testing.T, srv server, slots []*slot, w weights, n int, rnd *rand
 	// The cuts go on by themselves as long as the workers talk.
 	for deadline := time.Now().Add(2 * time.Minute); c.remaining() > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Errorf("%d connections were not cut in time", c.remaining())
+			r.problem("%d connections were not cut in time", c.remaining())
 			return
 		}
 	}

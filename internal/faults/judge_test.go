@@ -54,6 +54,18 @@ func (c *call) returned() int64 {
 	return c.answer.T
 }
 
+// givesUp returns when the call may give its lease up at the earliest: when fn has
+// returned or, if that was an outcome to be recorded, when the call has returned.
+func (c *call) givesUp() int64 {
+	switch {
+	case c.end == nil:
+		return math.MaxInt64
+	case c.Way == do && c.effect != nil && c.value() != "":
+		return c.returned()
+	}
+	return c.end.T
+}
+
 // calls puts the events of one key together.
 func calls(events []event) []*call {
 	byID := make(map[string]*call)
@@ -202,7 +214,7 @@ func judgeRuns(all []*call, outcome string, lease time.Duration) (wrong []string
 				continue
 			}
 			begin := o.runs[0].T
-			if begin > run.T && begin < c.T+int64(lease) && (c.end == nil || begin < c.end.T) {
+			if begin > run.T && begin < min(c.T+int64(lease), c.givesUp()) {
 				say("fn of call %s began while call %s had its lease", o.ID, c.ID)
 			}
 		}

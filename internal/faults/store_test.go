@@ -65,6 +65,9 @@ func open(kind, dsn string) (*handle, error) {
 }
 
 func withTx[T any](drv driver.TxDriver[T], insert func(ctx context.Context, tx T, key, id string) error) (*handle, error) {
+	if mutant != "" {
+		drv = &broken[T]{drv}
+	}
 	op, err := idem.NewTx[string](drv, config)
 	if err != nil {
 		return nil, err
@@ -209,7 +212,7 @@ func openBolt(path string) (*handle, error) {
 
 func openRedis(addr string) (*handle, error) {
 	client := goredis.NewClient(&goredis.Options{
-		Addr: addr, ContextTimeoutEnabled: true, PoolSize: 6, ReadTimeout: 300 * time.Millisecond, DialTimeout: time.Second,
+		Addr: addr, ContextTimeoutEnabled: true, PoolSize: 6, ReadTimeout: 800 * time.Millisecond, DialTimeout: time.Second,
 	})
 	op, err := idem.New[string](redis.New(client), config)
 	if err != nil {

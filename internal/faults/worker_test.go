@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -28,6 +29,7 @@ type spec struct {
 	Seed                 uint64
 	Start                int64 // of the segment, by the clock of all processes
 	Handles              int
+	Mutant               string // see [mutant]
 }
 
 // Keys come into use one every keyEvery and are new for a window of keyWindow keys.
@@ -48,6 +50,7 @@ func worker(text string) error {
 	if err != nil {
 		return err
 	}
+	mutant = s.Mutant
 	before := runtime.NumGoroutine()
 	var handles []*handle
 	for range s.Handles {
@@ -244,7 +247,11 @@ func classify(res idem.Result[string], err error) event {
 	if err != nil {
 		e.Err = err.Error()
 	}
-	e.Planned = errors.Is(err, errPlanned)
+	for _, expected := range [...]error{errPlanned, idem.ErrLeaseLost, idem.ErrRetryable, context.DeadlineExceeded} {
+		e.Planned = e.Planned || errors.Is(err, expected)
+	}
+	var slow net.Error
+	e.Planned = e.Planned || errors.As(err, &slow) && slow.Timeout()
 	var final *idem.FinalError
 	switch {
 	case errors.Is(err, idem.ErrNotRecorded) && errors.Is(err, idem.ErrLeaseLost):
