@@ -44,7 +44,7 @@ func (d *Driver) Migrate(ctx context.Context) error {
 		return d.translate(ctx, limit, err)
 	}
 	err = retry(limit, func() error {
-		t, err := d.beginOn(limit, "SELECT 1")
+		t, err := d.beginOn(limit, nil, func(*txn, context.Context) error { return nil })
 		if err != nil {
 			return err
 		}

@@ -29,6 +29,10 @@ const updateSQL = `UPDATE idem_keys SET scope = ?, id = ?, state = ?, operation 
 	token = ?, fence = ?, attempt = ?, hold = ?, note = ?, created_us = ?, lease_us = ?, completed_us = ?,
 	retain_us = ?, grace_us = ?, due_us = ?, result = ? WHERE kh = ?`
 
+// updateSQL for the claim of a transaction, under the write lock that it took: the
+// application has had the table in its hands, and what it left is what counts.
+const settleSQL = updateSQL + ` AND state = 1 AND token = ? AND fence = ?`
+
 // Runs under the write lock, for a record that was read in the same transaction.
 // It touches one row and its index entries.
 const deleteSQL = `DELETE FROM idem_keys WHERE kh = ?`
@@ -150,6 +154,20 @@ func (t *txn) put(h driver.KeyHash, old, next driver.Record) error {
 		i = stmtInsert
 	}
 	_, err := t.stmt(i).ExecContext(t.ctx, t.d.args(h, next)...)
+	return err
+}
+
+// settle replaces a claim by its outcome. It returns [driver.ErrNotHolder] when the
+// claim is not there.
+func (t *txn) settle(h driver.KeyHash, claim, outcome driver.Record) error {
+	res, err := t.stmt(stmtSettle).ExecContext(t.ctx, append(t.d.args(h, outcome), claim.Token[:], claim.Fence)...)
+	if err != nil {
+		return err
+	}
+	n, err := res.RowsAffected()
+	if err == nil && n == 0 {
+		err = driver.ErrNotHolder
+	}
 	return err
 }
 

@@ -129,7 +129,7 @@ func (d *Driver) open(ctx context.Context, k driver.Key, claim func(driver.Recor
 			return nil, r, err
 		}
 	}
-	if _, err := txn.tx.ExecContext(txn.ctx, savepointSQL); err != nil {
+	if _, err := txn.stmt(stmtSavepoint).ExecContext(txn.ctx); err != nil {
 		return nil, r, err
 	}
 	return &tx{d: d, txn: txn, h: h, claim: next, made: write, release: release}, next, nil
@@ -196,7 +196,7 @@ func (t *tx) reclaim(discard bool) error {
 			return err
 		}
 	}
-	_, err := t.txn.tx.ExecContext(t.txn.ctx, releaseSQL)
+	_, err := t.txn.stmt(stmtRelease).ExecContext(t.txn.ctx)
 	return err
 }
 
@@ -215,15 +215,7 @@ func (t *tx) store(ctx context.Context, p driver.CommitParams) error {
 	if err != nil {
 		return err
 	}
-	// The application has had the table in its hands: what it left is what counts.
-	old, err := t.txn.get(t.h, p.Key)
-	if err != nil {
-		return err
-	}
-	if !old.HeldBy(p.Token, p.Fence) {
-		return driver.ErrNotHolder
-	}
-	return t.txn.put(t.h, old, next)
+	return t.txn.settle(t.h, t.claim, next)
 }
 
 // look reads the record back after the end of the transaction, whatever has become of ctx.

@@ -346,3 +346,25 @@ func TestDuplicateOfOneThatWaits(t *testing.T) {
 	}
 	wantState(t, d, "k", driver.StateComplete)
 }
+
+// The application has the table in its hands: what it leaves is what counts.
+func TestApplicationChangesTheClaim(t *testing.T) {
+	for _, query := range []string{
+		`DELETE FROM idem_keys`,
+		`UPDATE idem_keys SET state = 3`,
+		`UPDATE idem_keys SET fence = fence + 1`,
+		`UPDATE idem_keys SET token = randomblob(16)`,
+	} {
+		d := fresh(t)
+		tx, r := mustBegin(t, d, claimParams("k"))
+		if err := insertRow(t.Context(), tx.Handle(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Handle().ExecContext(t.Context(), query); err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, query, tx.Commit(t.Context(), commitParams(r, "done")), driver.ErrNotHolder)
+		wantRows(t, d, "k", 0)
+		wantState(t, d, "k", driver.StateAbsent)
+	}
+}

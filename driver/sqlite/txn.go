@@ -50,20 +50,25 @@ func (d *Driver) begin(ctx context.Context) (t *txn, err error) {
 	limit, cancel := d.bounded(ctx)
 	defer cancel()
 	err = retry(limit, func() error {
-		t, err = d.beginOn(limit, d.sql(lockSQL))
+		t, err = d.beginOn(limit, st, (*txn).lock)
 		return err
 	})
 	if err != nil {
 		return nil, d.translate(ctx, limit, err)
 	}
-	t.shared = st
 	return t, nil
+}
+
+// lock takes the write lock, waiting for it until ctx ends.
+func (t *txn) lock(ctx context.Context) error {
+	_, err := t.stmt(stmtLock).ExecContext(ctx)
+	return err
 }
 
 // beginOn begins on a connection of the pool and runs the first statement. Until it
 // returns, the end of limit ends the waiting; from then on nothing interrupts the
-// transaction.
-func (d *Driver) beginOn(limit context.Context, first string) (*txn, error) {
+// transaction. Migrate has no prepared statements yet.
+func (d *Driver) beginOn(limit context.Context, st *statements, first func(*txn, context.Context) error) (*txn, error) {
 	conn, err := d.db.Conn(limit)
 	if err != nil {
 		return nil, err
@@ -72,13 +77,13 @@ func (d *Driver) beginOn(limit context.Context, first string) (*txn, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	t := &txn{d: d, conn: conn, ctx: context.WithoutCancel(limit)}
+	t := &txn{d: d, conn: conn, ctx: context.WithoutCancel(limit), shared: st}
 	own, cancel := context.WithCancel(t.ctx)
 	t.cancel = cancel
 	stop := context.AfterFunc(limit, cancel)
 	t.tx, err = conn.BeginTx(own, nil)
 	if err == nil {
-		_, err = t.tx.ExecContext(own, first)
+		err = first(t, own)
 	}
 	if !stop() && err == nil {
 		err = limit.Err()
@@ -100,7 +105,11 @@ const commitSQL = `COMMIT`
 // any other there is none.
 func (t *txn) commit(ctx, limit context.Context) error {
 	err := retry(limit, func() error {
-		_, err := t.tx.ExecContext(ctx, commitSQL)
+		if t.shared == nil {
+			_, err := t.tx.ExecContext(ctx, commitSQL)
+			return err
+		}
+		_, err := t.stmt(stmtCommit).ExecContext(ctx)
 		return err
 	})
 	if err == nil {
@@ -163,11 +172,17 @@ const (
 	stmtUpdate
 	stmtDelete
 	stmtDue
+	stmtLock
+	stmtSettle
+	stmtSavepoint
+	stmtRelease
+	stmtCommit
 	numStatements
 )
 
 var statementSQL = [numStatements]string{
 	stmtGet: getSQL, stmtInsert: insertSQL, stmtUpdate: updateSQL, stmtDelete: deleteSQL, stmtDue: dueSQL,
+	stmtLock: lockSQL, stmtSettle: settleSQL, stmtSavepoint: savepointSQL, stmtRelease: releaseSQL, stmtCommit: commitSQL,
 }
 
 // prepared returns the statements. The first call checks the configuration; a
