@@ -38,7 +38,8 @@ and with pools of the same size. Ratios are what counts: the times of another ma
 ## How it was measured
 
 A subject has %v at a time, in %d rounds, and each round begins with another subject. Times are those of one
-call, as its caller sees it: the median of the rounds. A ratio is that of two subjects in the same round,
+call, as its caller sees it: with one caller the median of the slice, with several what their throughput amounts
+to, and of these the median of the rounds. A ratio is that of two subjects in the same round,
 to the first row of the table; the median, and the middle half of all rounds. Every call computes a
 fingerprint (SHA-256 of 60 bytes) where a fingerprint is compared; results have 256 bytes; a business
 transaction inserts one row.
@@ -82,7 +83,7 @@ func (f *figures) page() string {
 	for _, t := range f.floors {
 		b.WriteString(t.markdown())
 	}
-	fmt.Fprintf(&b, "The core over the memory driver makes %.0f allocations for a first run and %.0f for a replay, with those of this\nprogram for the key and the fingerprint.\n\n", f.allocsFirst, f.allocsReplay)
+	fmt.Fprintf(&b, "The core over the memory driver makes %.0f allocations for a first run and %.0f for a replay. Key and\nfingerprint are made before, here and in the two tables above.\n\n", f.allocsFirst, f.allocsReplay)
 	b.WriteString("## Beside the libraries of others\n\nThe first row is idem, and the ratio says how many times as long the others take. Each is on its own ground:\n" +
 		"river is a queue, whose first run waits for a worker, and only its replay is a fair comparison; dbos records workflows,\n" +
 		"and looks for results of running ones once a second unless told otherwise.\n\n")

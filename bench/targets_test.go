@@ -110,7 +110,7 @@ func (f *figures) targets() []target {
 		f.trips("Redis replay", "redis-replay", replayDo, 1),
 		f.atMost("Redis replay beside the bare GET", "redis-replay", replayDo, bareGet, 1.2),
 		f.below("the core in memory, first run", "µs", core.time(core.index(do)), 2),
-		f.below("the core in memory, first run, with the key and the fingerprint of this program", "allocations", f.allocsFirst, 12),
+		f.below("the core in memory, first run", "allocations", f.allocsFirst, 12),
 		f.below("the core in memory, replay", "µs", again.time(again.index(replayDo)), 1),
 	}
 	for _, c := range f.near {
