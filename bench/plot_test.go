@@ -27,7 +27,7 @@ const (
 // plot returns docs/performance.svg: a bar for every ratio, on a logarithmic scale.
 func (f *figures) plot() string {
 	var b strings.Builder
-	y := 10
+	y := 20 // below the scale
 	x := func(ratio float64) float64 {
 		return plotLeft + plotWidth*min(1, max(0, (math.Log10(ratio)+1)/(plotDecades+1)))
 	}
@@ -56,7 +56,8 @@ func (f *figures) plot() string {
 	var lines strings.Builder
 	for d := -1; d <= plotDecades; d++ {
 		at := x(math.Pow(10, float64(d)))
-		fmt.Fprintf(&lines, `<path d="M%.1f 0V%d" stroke="%s"/>`+"\n", at, y, map[bool]string{true: "#555", false: "#ddd"}[d == 0])
+		fmt.Fprintf(&lines, `<text x="%.1f" y="14" text-anchor="middle">%g ×</text>`+"\n", at, math.Pow(10, float64(d)))
+		fmt.Fprintf(&lines, `<path d="M%.1f 18V%d" stroke="%s"/>`+"\n", at, y, map[bool]string{true: "#555", false: "#ddd"}[d == 0])
 	}
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">
 <title>Time of one call as a multiple of the first row of its group, logarithmic; the line is the middle half of the rounds</title>
