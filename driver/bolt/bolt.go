@@ -17,7 +17,10 @@
 // application has the writer to itself until it ends, and everything that has to
 // write waits for it, as long as its context allows. A duplicate of the key that
 // the transaction holds is answered at once, and reading a finished record waits
-// for nobody.
+// for nobody, with one exception: bbolt maps a file that has grown anew, and then
+// lets its last reader leave before the next comes in. A reader that takes long,
+// such as a backup, keeps all others waiting then, as long as their contexts
+// allow; Options.InitialMmapSize makes that rare.
 //
 // An operation nested in the transaction of another would wait for itself:
 // package idem refuses it. Business code inside a transaction must not call
