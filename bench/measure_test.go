@@ -26,8 +26,6 @@ type subject struct {
 	name string
 	// call does it once. Its id is new for a first run, and ignored by a replay.
 	call func(ctx context.Context, id string) error
-	// ends releases what the subject holds; may be nil.
-	ends func()
 	cost *cost // nil: not counted
 }
 
