@@ -56,6 +56,9 @@ func replay(rec driver.Record) answer {
 // mode is how a call claims its key and runs fn: under a lease, or in a transaction.
 type mode interface {
 	claim(ctx context.Context, p driver.ClaimParams) (driver.Record, error)
+	// own returns what the caller gets for an error of claim that says nothing about
+	// the store to others, and nil for one that does.
+	own(err error) error
 	// run is called once, when the key is ours. It sets the ending of c.flight.
 	run(ctx context.Context, c *claimed) (answer, error)
 }
@@ -181,6 +184,9 @@ func (e *engine) lead(ctx context.Context, req request, f *flight, m mode, p *pa
 		token, sent := driver.NewToken(), time.Now()
 		rec, err := m.claim(ctx, e.claimParams(req, token))
 		if err != nil {
+			if own := m.own(err); own != nil {
+				return answer{}, own
+			}
 			err = wrap(ctx, "claim", err)
 			if deadline, ok := ctx.Deadline(); ctx.Err() == nil && !(ok && !time.Now().Before(deadline)) {
 				e.flights.learn(f, driver.Record{}, err) // the store's failure, and not only ours
@@ -209,7 +215,9 @@ func (e *engine) lead(ctx context.Context, req request, f *flight, m mode, p *pa
 		}
 		e.flights.learn(f, rec, nil)
 		if next == actReplay {
-			return replay(rec), nil
+			ans := replay(rec)
+			ans.replayed = rec.Token != token // the outcome of this call's own batch is none
+			return ans, nil
 		}
 		return answer{}, refuse(next, rec, req, rec.Now)
 	}

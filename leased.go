@@ -62,6 +62,8 @@ func (m *leased) claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 	return rec, err
 }
 
+func (m *leased) own(error) error { return nil }
+
 func (m *leased) run(ctx context.Context, c *claimed) (answer, error) {
 	l, fnCtx := m.e.startLease(ctx, c)
 	abandon := true

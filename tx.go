@@ -115,6 +115,8 @@ func (m *inTx[T]) claim(ctx context.Context, p driver.ClaimParams) (driver.Recor
 	return rec, err
 }
 
+func (m *inTx[T]) own(error) error { return nil }
+
 func (m *inTx[T]) run(ctx context.Context, c *claimed) (answer, error) {
 	rollback := true
 	defer func() {

@@ -97,7 +97,7 @@ func (t *openTx) Commit(ctx context.Context, p driver.CommitParams) error {
 	}
 	if lost {
 		t.drop()
-		return t.resolve(ctx, err)
+		return t.d.resolve(ctx, err, t.fate)
 	}
 	t.end(ctx, err)
 	return t.d.translate(ctx, err)
@@ -142,15 +142,16 @@ const sqlFate = `SELECT pg_try_advisory_xact_lock($1), pg_is_in_recovery()`
 // Locking: the row, unless somebody has it.
 const sqlFateRow = `SELECT state FROM {table} WHERE kh = $1 AND token = $2 AND fence = $3 FOR UPDATE SKIP LOCKED`
 
-// resolve finds out how a commit ended whose answer was lost to err. It returns
-// nil when it succeeded, an error that matches driver.ErrRetryable when everything
-// was rolled back, and driver.ErrOutcomeUnknown when the server could not tell in time.
-func (t *openTx) resolve(ctx context.Context, err error) error {
-	err = t.d.translate(ctx, err)
-	bounded, cancel := t.d.detached(ctx)
+// resolve finds out, by asking fate until it is known, how a commit ended whose
+// answer was lost to err. It returns nil when it succeeded, an error that matches
+// driver.ErrRetryable when everything was rolled back, and driver.ErrOutcomeUnknown
+// when the server could not tell in time.
+func (d *Driver) resolve(ctx context.Context, err error, fate func(context.Context) (committed, known bool)) error {
+	err = d.translate(ctx, err)
+	bounded, cancel := d.detached(ctx)
 	defer cancel()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
-		committed, known := t.fate(bounded)
+		committed, known := fate(bounded)
 		switch {
 		case committed:
 			return nil

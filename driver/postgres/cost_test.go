@@ -55,6 +55,9 @@ var sequences = []struct {
 			}
 		}
 	}},
+	{"DoBatch", 1, 1, func(t testing.TB, s *store) func() {
+		return func() { s.mustRun(t, batchOf(s.claim())) }
+	}},
 	{"Do", 2, 2, func(t testing.TB, s *store) func() {
 		return func() {
 			p := s.claim()
