@@ -29,6 +29,9 @@
 // [TxOperation.DoThenTx] makes the outside call under a lease and then records what
 // came of it, with business writes, in a transaction.
 //
+// [BatchOperation.DoBatch] is DoTx in one round trip, for statements and a result that
+// are known in advance, on stores that can do that (PostgreSQL).
+//
 // # What a call does
 //
 // A record is in one of five states. It is unknown when it was in flight and its

@@ -34,6 +34,7 @@ const (
 	byHandOnce = "by hand, one batch, result known in advance"
 	bareRead   = "SELECT of a stored result"
 	doTx       = "idem DoTx"
+	doBatch    = "idem DoBatch"
 	do         = "idem Do"
 	doThenTx   = "idem DoThenTx"
 	replayDo   = "idem Do, replay"
@@ -57,6 +58,7 @@ func newDatabase(tb testing.TB) *pgtest.Database {
 // pgFirst are the ways of running an order for the first time.
 func pgFirst(tb testing.TB, _, pool *pgxpool.Pool) []subject {
 	op := must[*idem.TxOperation[[]byte, pgx.Tx]](tb)(idem.NewTx[[]byte](postgres.New(pool), config))
+	batch := must[*idem.BatchOperation[[]byte, *pgx.Batch]](tb)(idem.NewBatch[[]byte](postgres.New(pool), config))
 	insert := func(ctx context.Context, tx pgx.Tx, id string) error {
 		_, err := tx.Exec(ctx, pgBusiness, id)
 		return err
@@ -115,6 +117,12 @@ func pgFirst(tb testing.TB, _, pool *pgxpool.Pool) []subject {
 			res, err := op.DoThenTx(ctx, key(id), print(), runs, func(ctx context.Context, tx pgx.Tx, v []byte) ([]byte, error) {
 				return v, insert(ctx, tx, id)
 			})
+			return is(false, res, err)
+		}},
+		{name: doBatch, call: func(ctx context.Context, id string) error {
+			var b pgx.Batch
+			b.Queue(pgBusiness, id)
+			res, err := batch.DoBatch(ctx, key(id), print(), result, &b)
 			return is(false, res, err)
 		}},
 	}

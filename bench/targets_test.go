@@ -38,6 +38,7 @@ func counts(tb testing.TB, f figures) {
 	}{
 		{"pg-first", bareTx, 3, 1},
 		{"pg-first", doTx, 3, 1},
+		{"pg-first", doBatch, 1, 1},
 		{"pg-first", do, 2, 2},
 		{"pg-first", doThenTx, 4, 2},
 		{"pg-replay", replayDo, 1, 0},
@@ -96,6 +97,8 @@ func (f *figures) targets() []target {
 		f.atMost("the same, 16 callers", "pg-first-16", doTx, bareTx, 1.6),
 		f.atMost("the same, one caller, 1 ms of round-trip time added", "pg-first-rtt", doTx, bareTx, 1.08),
 		f.atLeast("PostgreSQL DoTx beside the claim in its own commit, one caller: as fast", "pg-first", doTx, byHand, 1.8),
+		f.trips("PostgreSQL DoBatch", "pg-first", doBatch, 1),
+		f.atMost("PostgreSQL DoBatch beside the bare transaction, one caller", "pg-first", doBatch, bareTx, 0.8),
 		f.trips("PostgreSQL Do", "pg-first", do, 2),
 		f.trips("PostgreSQL DoThenTx", "pg-first", doThenTx, 4),
 		f.trips("PostgreSQL replay", "pg-replay", replayDo, 1),
@@ -137,6 +140,5 @@ func (f *figures) targets() []target {
 
 // absent are targets for what there is not.
 var absent = []string{
-	"PostgreSQL, business statements and result known in advance, as one batch: `DoTx` has no such form. What it would cost at the least is the row “" + byHandOnce + "”.",
 	"SQLite `DoTx` grouped across callers: there is no such option. Each transaction has the writer, and a flush, to itself.",
 }

@@ -41,7 +41,8 @@
 //     them after your transaction has ended.
 //  9. If the store has transactions that business data can join, implement
 //     [TxDriver] too. Opening the transaction and claiming should be one round
-//     trip, and so should storing the result and committing.
+//     trip, and so should storing the result and committing. Where the whole can
+//     be sent at once, implement [BatchDriver].
 //  10. State what the driver promises in [Guarantees], honestly.
 //  11. Run the suite against it: conformancetest.Run, and conformancetest.RunTx
 //     for a TxDriver. examples/customdriver is a whole driver with its test.

@@ -12,7 +12,8 @@
 // is its completion. A replay is one round trip and no flush. A takeover is one
 // round trip more than a claim. A transaction costs two round trips beside the
 // application's own statements, as BEGIN and COMMIT do, and one flush; a
-// duplicate of one costs two round trips and no flush.
+// duplicate of one costs two round trips and no flush. [Driver.RunBatch] is one
+// round trip and one flush, the application's statements included.
 //
 // # Transactions
 //
