@@ -4,7 +4,8 @@
 // The suite is one table of rules. Each has a stable ID ("fence/stale-complete"),
 // a promise of one line, and a check; each is a subtest, and a failure prints the
 // promise that is broken. The author of a driver calls [Run], and [RunTx] too
-// when the driver implements driver.TxDriver:
+// when the driver implements driver.TxDriver, and [RunBatch] when it implements
+// driver.BatchDriver:
 //
 //	func TestConformance(t *testing.T) {
 //		conformancetest.Run(t, conformancetest.Harness{
@@ -79,6 +80,24 @@ type TxHarness[T any] struct {
 	Skip   map[string]string // see [Harness]
 }
 
+// BatchHarness is a [Harness] for drivers that take batches of type B. New,
+// Insert, Fail and Count are required.
+type BatchHarness[B any] struct {
+	New    func(t testing.TB) driver.BatchDriver[B]                          // see [Harness]
+	Second func(t testing.TB, d driver.BatchDriver[B]) driver.BatchDriver[B] // see [Harness]
+
+	// Insert returns a batch that writes one business row of that name. Rows are
+	// not unique: two inserts make two rows.
+	Insert func(row string) B
+	// Fail returns a batch that writes such a row, and of which a later statement fails.
+	Fail func(row string) B
+	// Count is [TxHarness.Count].
+	Count func(ctx context.Context, d driver.BatchDriver[B], row string) (int, error)
+
+	Config string            // see [Harness]
+	Skip   map[string]string // see [Harness]
+}
+
 // Run checks every rule of [driver.Driver], and those of the optional
 // capabilities that the driver has, as subtests of t.
 func Run(t *testing.T, h Harness) {
@@ -114,17 +133,32 @@ func RunTx[T any](t *testing.T, h TxHarness[T]) {
 	s.runAll(t, h.Config, h.Skip)
 }
 
+// RunBatch checks the rules of [driver.BatchDriver] as subtests of t. It does not
+// repeat those of [Run].
+func RunBatch[B any](t *testing.T, h BatchHarness[B]) {
+	t.Helper()
+	if h.New == nil || h.Insert == nil || h.Fail == nil || h.Count == nil {
+		t.Fatal("conformancetest: BatchHarness needs New, Insert, Fail and Count")
+	}
+	s := newSuite(h.New(t), batchRules)
+	s.batch = batchAccessTo(h)
+	if h.Second != nil {
+		s.makeSecond = func(d driver.Driver) driver.Driver { return h.Second(t, d.(driver.BatchDriver[B])) }
+	}
+	s.runAll(t, h.Config, h.Skip)
+}
+
 // Rule is one promise that the suite checks.
 type Rule struct {
 	ID      string // stable, in the form area/name
-	Area    string // "claim", "fence", …, "tx"
+	Area    string // "claim", "fence", …, "tx", "batch"
 	Promise string // one line
 }
 
-// Rules returns the rules of [Run], followed by those of [RunTx].
+// Rules returns the rules of [Run], followed by those of [RunTx] and [RunBatch].
 func Rules() []Rule {
 	var all []Rule
-	for _, table := range [][]rule{rules(), txRules()} {
+	for _, table := range [][]rule{rules(), txRules(), batchRules()} {
 		for _, r := range table {
 			all = append(all, r.public())
 		}

@@ -26,7 +26,7 @@ var txMutants = []mutant{
 	{"does not hold the key of a transaction", func(h *hooks) { h.lockless = true }, "tx/duplicate-at-once tx/duplicate-elsewhere"},
 	{"neither holds the key nor looks again", func(h *hooks) {
 		h.lockless, h.rereads = true, false
-		h.between = func() { time.Sleep(time.Millisecond) }
+		h.between = meeting()
 	}, "tx/then-no-takeover tx/race-claim tx/claim-beside"},
 	{"takes a live lease over", func(h *hooks) {
 		h.txClaim = claimAs(func(r *driver.Record, _ *driver.ClaimParams, now time.Time) {

@@ -59,6 +59,7 @@ type hooks struct {
 	waitForEver    bool
 	waitDeaf       bool
 	txHooks
+	batchHooks
 }
 
 // goodHooks break nothing.
@@ -89,20 +90,21 @@ func goodHooks() hooks {
 		stated:   func(*driver.Guarantees) {},
 		second:   func(s *store) *store { return s },
 		reopened: func(s *store) *store { return s },
-		txHooks:  goodTxHooks(),
+		txHooks:  goodTxHooks(), batchHooks: goodBatchHooks(),
 	}
 }
 
-// handle is a driver over a store, and a TxDriver[*mapTx].
+// handle is a driver over a store, a TxDriver[*mapTx] and a BatchDriver[mapBatch].
 type handle struct {
 	*store
 	hooks
 }
 
 var (
-	_ driver.TxDriver[*mapTx] = (*handle)(nil)
-	_ driver.Lister           = (*handle)(nil)
-	_ driver.Waiter           = (*handle)(nil)
+	_ driver.TxDriver[*mapTx]      = (*handle)(nil)
+	_ driver.BatchDriver[mapBatch] = (*handle)(nil)
+	_ driver.Lister                = (*handle)(nil)
+	_ driver.Waiter                = (*handle)(nil)
 )
 
 // begin checks what every verb checks first.
@@ -317,13 +319,9 @@ func (h *handle) Guarantees() driver.Guarantees {
 }
 
 // suiteFor returns the suite over a new store with these hooks, quick to give up.
-func suiteFor(h hooks, tx bool) *suite {
-	first := &handle{newStore(), h}
-	s := newSuite(first, rules)
-	if tx {
-		s = newSuite(first, txRules)
-		s.tx = accessTo(insertRow, countRows)
-	}
+func suiteFor(h hooks, table func() []rule) *suite {
+	s := newSuite(&handle{newStore(), h}, table)
+	s.tx, s.batch = accessTo(insertRow, countRows), batchAccessTo(batchHarness)
 	s.makeSecond = func(d driver.Driver) driver.Driver { return &handle{h.second(d.(*handle).store), h} }
 	s.makeReopened = func(d driver.Driver) driver.Driver { return &handle{h.reopened(d.(*handle).store), h} }
 	return s
@@ -366,8 +364,9 @@ func TestUnbroken(t *testing.T) {
 		}(),
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
-			t.Run("Run", func(t *testing.T) { suiteFor(h, false).runAll(t, name, nil) })
-			t.Run("RunTx", func(t *testing.T) { suiteFor(h, true).runAll(t, name, nil) })
+			t.Run("Run", func(t *testing.T) { suiteFor(h, rules).runAll(t, name, nil) })
+			t.Run("RunTx", func(t *testing.T) { suiteFor(h, txRules).runAll(t, name, nil) })
+			t.Run("RunBatch", func(t *testing.T) { suiteFor(h, batchRules).runAll(t, name, nil) })
 		})
 	}
 }

@@ -52,7 +52,8 @@ type suite struct {
 	second       driver.Driver // made when a rule first needs it
 	makeSecond   func(driver.Driver) driver.Driver
 	makeReopened func(driver.Driver) driver.Driver
-	tx           *txAccess // nil in Run
+	tx           *txAccess    // only in RunTx
+	batch        *batchAccess // only in RunBatch
 	rules        []rule
 	seed         uint64
 	limit        time.Duration // of one rule, until the watchdog ends it

@@ -43,7 +43,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestCheckSurvivesTheRule(t *testing.T) {
-	s := suiteFor(goodHooks(), false)
+	s := suiteFor(goodHooks(), rules)
 	s.limit = 20 * time.Millisecond
 	forever := make(chan struct{})
 	defer close(forever)
@@ -77,7 +77,7 @@ func TestRandomFailureCanBeRerun(t *testing.T) {
 	})
 	var messages []string
 	for range 2 {
-		s := suiteFor(h, false)
+		s := suiteFor(h, rules)
 		s.seed = 4711
 		i := slices.IndexFunc(s.rules, func(r rule) bool { return r.id == "random/model" })
 		err := s.check(t.Context(), s.rules[i])
@@ -133,6 +133,14 @@ func TestReport(t *testing.T) {
 			Skip:   map[string]string{"tx/discard": "known", "tx/then-discard": "known"},
 		})
 	})
+	t.Run("batches", func(t *testing.T) {
+		h := batchHarness
+		h.New = func(testing.TB) driver.BatchDriver[mapBatch] { return &handle{newStore(), goodHooks()} }
+		h.Second = func(_ testing.TB, d driver.BatchDriver[mapBatch]) driver.BatchDriver[mapBatch] {
+			return &handle{d.(*handle).store, goodHooks()}
+		}
+		RunBatch(t, h)
+	})
 	b, err := os.ReadFile(*reportFlag)
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +178,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("%s is %q in the report, want %q", name, statuses[name], want)
 		}
 	}
-	if want := len(rules()) + len(txRules()); len(statuses) != want {
+	if want := len(Rules()); len(statuses) != want {
 		t.Errorf("the report names %d rules, want all %d", len(statuses), want)
 	}
 }

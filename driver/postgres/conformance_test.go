@@ -78,6 +78,23 @@ func TestConformance(t *testing.T) {
 				},
 				Config: c.name,
 			})
+			conformancetest.RunBatch(t, conformancetest.BatchHarness[*pgx.Batch]{
+				New: func(t testing.TB) driver.BatchDriver[*pgx.Batch] { return make(t) },
+				Second: func(t testing.TB, d driver.BatchDriver[*pgx.Batch]) driver.BatchDriver[*pgx.Batch] {
+					return again(t, d)
+				},
+				Insert: func(row string) *pgx.Batch { return inserting(row) },
+				Fail: func(row string) *pgx.Batch {
+					b := inserting(row)
+					b.Queue("INSERT INTO business VALUES (NULL)")
+					return b
+				},
+				Count: func(ctx context.Context, d driver.BatchDriver[*pgx.Batch], row string) (n int, err error) {
+					err = d.(*store).pool.QueryRow(ctx, "SELECT count(*) FROM business WHERE name = $1", row).Scan(&n)
+					return n, err
+				},
+				Config: c.name,
+			})
 		})
 	}
 }
