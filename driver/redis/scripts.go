@@ -11,6 +11,10 @@ var (
 	replyLua string
 	//go:embed scripts/record.lua
 	recordLua string
+	//go:embed scripts/held.lua
+	heldLua string
+	//go:embed scripts/save.lua
+	saveLua string
 	//go:embed scripts/claim.lua
 	claimLua string
 	//go:embed scripts/renew.lua
@@ -33,11 +37,11 @@ var (
 const evenWhenFull = "#!lua flags=allow-oom\n"
 
 var (
-	claimScript    = goredis.NewScript(replyLua + recordLua + claimLua)
-	renewScript    = goredis.NewScript(evenWhenFull + replyLua + recordLua + renewLua)
-	completeScript = goredis.NewScript(evenWhenFull + replyLua + recordLua + completeLua)
-	releaseScript  = goredis.NewScript(evenWhenFull + replyLua + recordLua + releaseLua)
-	forgetScript   = goredis.NewScript(evenWhenFull + replyLua + recordLua + forgetLua)
-	purgeScript    = goredis.NewScript(evenWhenFull + replyLua + recordLua + purgeLua)
+	claimScript    = goredis.NewScript(replyLua + recordLua + claimLua + saveLua)
+	renewScript    = goredis.NewScript(evenWhenFull + replyLua + recordLua + heldLua + renewLua + saveLua)
+	completeScript = goredis.NewScript(evenWhenFull + replyLua + recordLua + heldLua + completeLua + saveLua)
+	releaseScript  = goredis.NewScript(evenWhenFull + replyLua + recordLua + heldLua + releaseLua + saveLua)
+	forgetScript   = goredis.NewScript(evenWhenFull + replyLua + recordLua + heldLua + forgetLua)
+	purgeScript    = goredis.NewScript(evenWhenFull + replyLua + recordLua + purgeLua + saveLua)
 	getScript      = goredis.NewScript(evenWhenFull + replyLua + getLua)
 )

@@ -13,13 +13,14 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 	if err := p.Validate(); err != nil {
 		return driver.Record{}, err
 	}
-	scope, id := p.Key.Scope, p.Key.ID
-	if len(d.secret) > 0 {
-		scope, id = "", ""
+	fresh := driver.Record{Operation: p.Operation, Summary: p.Summary, Fingerprint: p.Fingerprint}
+	if len(d.secret) == 0 {
+		fresh.Key = p.Key
 	}
+	// The texts of a record as they are stored: what follows the fixed fields.
+	texts := string(fresh.AppendBinary(nil, driver.KeyHash{})[fixedBytes-len(mark):])
 	a, h, err := d.call(ctx, claimScript, p.Key, p.Now,
-		string(p.Token[:]), p.Lease.Microseconds(), p.Retention.Microseconds(), flag(p.Hold), flag(p.Resolve),
-		p.Operation, string(p.Fingerprint), p.Summary, scope, id)
+		string(p.Token[:]), p.Lease.Microseconds(), p.Retention.Microseconds(), flag(p.Resolve), flag(p.Hold), texts)
 	if err != nil {
 		return driver.Record{}, err
 	}

@@ -1,47 +1,41 @@
 -- driver.Record.AfterClaim. Without the flag allow-oom, and without a shebang:
 -- when memory is full the SET of a new claim is refused, while a repeat of a
 -- finished operation still gets its outcome.
-local token, lease, retention = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local hold, resolve = ARGV[6] == '1', ARGV[7] == '1'
-local operation, fingerprint, summary, scope, id = ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12]
+if state == COMPLETE and now < retain then return {tag, OK, now, stored} end
 
-local function grant()
-  r.state = IN_FLIGHT
-  r.token = token
-  r.fence = math.max(r.fence + 1, now)
-  r.attempt = r.attempt + 1
-  r.lease = now + lease
-  r.retain = now + retention
-  return reply(OK, save())
-end
-
-local current = state()
-if current == ABSENT then
-  if r and r.state == RELEASED and r.token == token then
-    return reply(OK, stored)
-  end
-  local note = ''
-  if r and r.state == RELEASED and now < r.retain then note = r.note end
-  r = {
-    hash = string.sub(tag, 1, 16), scope = scope, id = id,
-    operation = operation, fingerprint = fingerprint, summary = summary, note = note,
-    fence = r and r.fence or 0, attempt = 0, hold = hold,
-    created = now, completed = 0, grace = 0,
-  }
-  return grant()
-end
-if current == IN_FLIGHT or current == UNKNOWN then
-  if r.token == token then
-    if now + lease > r.lease then
-      r.lease = now + lease
-      return reply(OK, save())
+local new_token, resolve, new_flags, new_texts = ARGV[3], ARGV[6] == '1', tonumber(ARGV[7]), ARGV[8]
+local answer, texts, result = true
+local grant = true
+if state == IN_FLIGHT and (now < lease or now < retain or flags % 2 == HOLD) then
+  texts = string.sub(stored, TEXTS_AT, ends - 1)
+  if token == new_token then
+    if now + ARGV[4] <= lease then return {tag, OK, now, stored} end
+    grant = false
+  else
+    local _, _, new_operation, _, _, new_fingerprint = struct.unpack(TEXTS, new_texts)
+    if now < lease or operation ~= new_operation or fingerprint ~= new_fingerprint
+      or not resolve and (flags % 2 == HOLD or new_flags == HOLD) then
+      return {tag, OK, now, stored}
     end
-  elseif current == UNKNOWN and r.operation == operation and r.fingerprint == fingerprint
-    and (resolve or not r.hold and not hold) then
-    r.hold = r.hold or hold
-    return grant()
+    if new_flags == HOLD then flags = HOLD end
   end
-elseif current == EXPIRED and r.has_result then
-  return reply(OK, encode(r))
+elseif state == COMPLETE and now < grace then
+  -- A tombstone, without the result that may still be there.
+  return {tag, OK, now, struct.pack(FIXED, MARK, VERSION, state, flags % 2, hash, token,
+    fence, attempt, created, lease, completed, retain, grace) .. string.sub(stored, TEXTS_AT, ends - 1)}
+else
+  if state == RELEASED and token == new_token then return {tag, OK, now, stored} end
+  texts = new_texts
+  if state == RELEASED and now < retain and note ~= '' then
+    local _
+    scope, id, operation, summary, _, fingerprint = struct.unpack(TEXTS, new_texts)
+    texts = nil
+  end
+  hash, flags, fence, attempt = string.sub(tag, 1, 16), new_flags, fence or 0, 0
+  created, completed, grace = now, 0, 0
 end
-return reply(OK, stored)
+lease = now + ARGV[4]
+if grant then
+  state, token, fence, attempt = IN_FLIGHT, new_token, math.max(fence + 1, now), attempt + 1
+  retain = now + ARGV[5]
+end

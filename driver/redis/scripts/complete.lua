@@ -1,12 +1,13 @@
 -- driver.Record.AfterComplete
-local holder, retention, until_absent = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local note, has_result, result = ARGV[6], ARGV[7] == '1', ARGV[8]
-if held_by(holder, COMPLETE) then return reply(OK) end
-if not held_by(holder, IN_FLIGHT) then return reply(NOT_HOLDER) end
-r.state = COMPLETE
-r.completed = now
-r.retain = now + retention
-r.grace = now + until_absent
-if note ~= '' then r.note = note end
-save(has_result and result or nil)
-return reply(OK)
+if held and state == COMPLETE then return {tag, OK, now, ''} end
+if not held or state ~= IN_FLIGHT then return {tag, NOT_HOLDER, now, ''} end
+state = COMPLETE
+completed = now
+retain = now + ARGV[4]
+grace = now + ARGV[5]
+if ARGV[6] == '' then
+  texts = string.sub(stored, TEXTS_AT, ends - 1)
+else
+  note = ARGV[6]
+end
+if ARGV[7] == '1' then result = ARGV[8] end

@@ -1,5 +1,5 @@
 -- driver.Record.AfterForget
-if not r then return reply(OK) end
-if not held_by(ARGV[3], COMPLETE) then return reply(NOT_HOLDER) end
+if not state then return {tag, OK, now, ''} end
+if not held or state ~= COMPLETE then return {tag, NOT_HOLDER, now, ''} end
 redis.call('DEL', KEYS[1])
-return reply(OK)
+return {tag, OK, now, ''}

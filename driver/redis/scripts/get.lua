@@ -1,3 +1,3 @@
 local stored = redis.call('GET', KEYS[1])
-if stored == '' then return reply(REFUSED) end
-return reply(OK, stored or '')
+if stored == '' then return {tag, REFUSED, now, ''} end
+return {tag, OK, now, stored or ''}

@@ -1,13 +1,10 @@
 -- driver.Record.AfterRelease
-local holder, abandon, note = ARGV[3], ARGV[4] == '1', ARGV[5]
-if held_by(holder, RELEASED) then return reply(OK) end
-if not held_by(holder, IN_FLIGHT) then return reply(NOT_HOLDER) end
-if note ~= '' then r.note = note end
-if abandon then
-  r.lease = math.min(r.lease, now)
+if held and state == RELEASED then return {tag, OK, now, ''} end
+if not held or state ~= IN_FLIGHT then return {tag, NOT_HOLDER, now, ''} end
+if ARGV[5] ~= '' then note = ARGV[5] end
+if ARGV[4] == '1' then
+  lease = math.min(lease, now)
 else
-  r.state = RELEASED
-  if r.note == '' then r.retain = r.lease end
+  state = RELEASED
+  if note == '' then retain = lease end
 end
-save()
-return reply(OK)

@@ -1,6 +1,3 @@
 -- driver.Record.AfterRenew
-local holder, lease = ARGV[3], tonumber(ARGV[4])
-if not held_by(holder, IN_FLIGHT) then return reply(NOT_HOLDER) end
-r.lease = now + lease
-save()
-return reply(OK)
+if not held or state ~= IN_FLIGHT then return {tag, NOT_HOLDER, now, ''} end
+lease = now + ARGV[4]
