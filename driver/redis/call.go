@@ -127,6 +127,7 @@ func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 	ch := make(chan result, 1)
 	go func() {
+		growStack()
 		v, err := f()
 		ch <- result{v, err}
 	}()
@@ -138,6 +139,19 @@ func await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		return none, ctx.Err()
 	}
 }
+
+// growStack gives a new goroutine the stack that the client needs, while there is
+// nothing on it: growing it by and by, each time under what is there already,
+// takes as long as the rest of a call.
+//
+//go:noinline
+func growStack() {
+	var room [6 << 10]byte
+	use(room[:])
+}
+
+//go:noinline
+func use([]byte) {}
 
 // translate says in the terms of package driver what the client reported. What
 // remains is a store failure: READONLY, LOADING, CLUSTERDOWN, OOM, a broken
