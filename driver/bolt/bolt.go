@@ -76,7 +76,7 @@ var (
 // Option changes a Driver under construction.
 type Option func(*Driver)
 
-// WithBucket names the top-level bucket that holds the driver's own two. The
+// WithBucket names the top-level bucket that the driver keeps for itself. The
 // default is [DefaultBucket]. An empty name is ignored.
 func WithBucket(name string) Option {
 	return func(d *Driver) {
@@ -99,7 +99,7 @@ func WithSecret(secret []byte) Option {
 }
 
 // New returns a Driver over an open database, which stays the caller's to close.
-// Buckets are created with the first write.
+// The bucket is created with the first write.
 func New(db *bbolt.DB, opts ...Option) *Driver {
 	d := &Driver{db: db, bucket: []byte(DefaultBucket)}
 	for _, o := range opts {
@@ -151,7 +151,7 @@ func (d *Driver) Check(ctx context.Context) error {
 	if err := d.safe(); err != nil {
 		return err
 	}
-	return d.view(ctx, func(b buckets) error { return nil })
+	return d.view(ctx, func(b bucket) error { return nil })
 }
 
 func (d *Driver) safe() error {

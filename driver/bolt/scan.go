@@ -31,8 +31,8 @@ func (d *Driver) Purge(ctx context.Context, p driver.PurgeParams) (int, error) {
 			return total, err
 		}
 		any := false
-		err := d.view(ctx, func(b buckets) error {
-			any = b.due != nil && nextDue(b.due.Cursor(), after, now) != nil
+		err := d.view(ctx, func(b bucket) error {
+			any = b.Bucket != nil && nextDue(b.Cursor(), after, now) != nil
 			return nil
 		})
 		if err != nil || !any {
@@ -40,7 +40,7 @@ func (d *Driver) Purge(ctx context.Context, p driver.PurgeParams) (int, error) {
 		}
 		var n int
 		var last []byte
-		err = d.write(ctx, func(b buckets) (bool, error) {
+		err = d.write(ctx, func(b bucket) (bool, error) {
 			var err error
 			n, last, err = purge(b, after, now, min(purgeChunk, p.Limit-total))
 			return n > 0, err
@@ -56,10 +56,11 @@ func (d *Driver) Purge(ctx context.Context, p driver.PurgeParams) (int, error) {
 
 // nextDue returns the first entry after an entry that is due at now, or nil.
 func nextDue(c *bbolt.Cursor, after []byte, now time.Time) []byte {
-	var e []byte
 	if after == nil {
-		e, _ = c.First()
-	} else if e, _ = c.Seek(after); bytes.Equal(e, after) {
+		after = []byte{duePrefix}
+	}
+	e, _ := c.Seek(after)
+	if bytes.Equal(e, after) {
 		e, _ = c.Next()
 	}
 	if t, _, err := parseDue(e); err != nil || now.Before(t) {
@@ -70,10 +71,10 @@ func nextDue(c *bbolt.Cursor, after []byte, now time.Time) []byte {
 
 // purge deletes, or strips, up to limit records that are due, and returns how many and the
 // last entry it looked at.
-func purge(b buckets, after []byte, now time.Time, limit int) (n int, last []byte, err error) {
+func purge(b bucket, after []byte, now time.Time, limit int) (n int, last []byte, err error) {
 	// A bbolt cursor does not survive changes to its bucket: collect first.
 	var entries [][]byte
-	c := b.due.Cursor()
+	c := b.Cursor()
 	for e := nextDue(c, after, now); e != nil && len(entries) < limit; e, _ = c.Next() {
 		if t, _, err := parseDue(e); err != nil || now.Before(t) {
 			break
@@ -87,7 +88,7 @@ func purge(b buckets, after []byte, now time.Time, limit int) (n int, last []byt
 		if err != nil {
 			return n, last, err
 		}
-		r, err := b.get(h)
+		r, err := b.record(h)
 		if errors.Is(err, driver.ErrNewerVersion) || errors.Is(err, driver.ErrForeignRecord) {
 			continue
 		}
@@ -97,11 +98,11 @@ func purge(b buckets, after []byte, now time.Time, limit int) (n int, last []byt
 		next, due, remove := r.AfterPurge(now)
 		switch {
 		case !due || !bytes.Equal(e, dueEntry(r, h)):
-			err = b.due.Delete(e)
+			err = b.Delete(e)
 		case remove:
 			err = b.remove(h, r)
 		default:
-			err = b.put(h, r, next)
+			err = b.replace(h, r, next)
 		}
 		if err != nil {
 			return n + 1, last, err
@@ -125,21 +126,25 @@ func (d *Driver) List(ctx context.Context, p driver.ListParams) ([]driver.Record
 	now := at(p.Now)
 	var records []driver.Record
 	next := ""
-	err = d.view(ctx, func(b buckets) error {
-		if b.records == nil {
+	err = d.view(ctx, func(b bucket) error {
+		if b.Bucket == nil {
 			return ctx.Err()
 		}
-		c := b.records.Cursor()
-		k, v := c.Seek(after)
-		if len(after) > 0 && bytes.Equal(k, after) {
+		from := append([]byte{recordPrefix}, after...)
+		c := b.Cursor()
+		k, v := c.Seek(from)
+		if bytes.Equal(k, from) {
 			k, v = c.Next()
 		}
 		lastKey := driver.KeyHash{}
-		for ; k != nil; k, v = c.Next() {
+		for ; len(k) > 0 && k[0] == recordPrefix; k, v = c.Next() {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			h := driver.KeyHash(k)
+			if len(k) != recordKeySize {
+				return fmt.Errorf("bolt: %w: a key of %d bytes", driver.ErrForeignRecord, len(k))
+			}
+			h := driver.KeyHash(k[1:])
 			r, err := driver.DecodeRecord(v, h)
 			if err != nil {
 				return err

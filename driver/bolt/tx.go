@@ -111,7 +111,7 @@ func (d *Driver) begin(ctx context.Context, k driver.Key, claim func(driver.Reco
 		return nil, r, err
 	}
 	h := d.hash(k)
-	old, err := b.get(h)
+	old, err := b.record(h)
 	if err != nil {
 		return nil, r, err
 	}
@@ -120,7 +120,7 @@ func (d *Driver) begin(ctx context.Context, k driver.Key, claim func(driver.Reco
 	if !ok {
 		return nil, next, nil
 	}
-	if err := b.put(h, old, next); err != nil {
+	if err := b.replace(h, old, next); err != nil {
 		return nil, r, err
 	}
 	return &tx{d: d, bolt: btx, h: h, before: old, claim: next, release: release}, next, nil
@@ -178,14 +178,14 @@ func (t *tx) commit(ctx context.Context, p driver.CommitParams) error {
 		return err
 	}
 	// The application has had the file in its hands: what it left is what counts.
-	old, err := b.get(t.h)
+	old, err := b.record(t.h)
 	if err != nil {
 		return err
 	}
 	if !p.Discard && !old.HeldBy(p.Token, p.Fence) {
 		return driver.ErrNotHolder
 	}
-	if err := b.put(t.h, old, next); err != nil {
+	if err := b.replace(t.h, old, next); err != nil {
 		return err
 	}
 	if err := t.bolt.Commit(); err != nil {
@@ -210,7 +210,7 @@ func (t *tx) discard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now, err := b.get(t.h)
+	now, err := b.record(t.h)
 	if err != nil {
 		return err
 	}
@@ -224,8 +224,8 @@ func (t *tx) discard(ctx context.Context) error {
 // writing the meta page succeeded and its flush failed, readers see the commit all the same.
 func (t *tx) resolve(ctx context.Context, err error) error {
 	var r driver.Record
-	look := t.d.view(context.WithoutCancel(ctx), func(b buckets) (err error) {
-		r, err = b.get(t.h)
+	look := t.d.view(context.WithoutCancel(ctx), func(b bucket) (err error) {
+		r, err = b.record(t.h)
 		return err
 	})
 	if look != nil {
@@ -243,8 +243,8 @@ func (t *tx) resolve(ctx context.Context, err error) error {
 func (t *tx) endedByApplication(ctx context.Context) error {
 	const what = "bolt: the application ended the transaction it was given"
 	var r driver.Record
-	err := t.d.view(context.WithoutCancel(ctx), func(b buckets) (err error) {
-		r, err = b.get(t.h)
+	err := t.d.view(context.WithoutCancel(ctx), func(b bucket) (err error) {
+		r, err = b.record(t.h)
 		return err
 	})
 	if err != nil {

@@ -163,7 +163,7 @@ func TestLayout(t *testing.T) {
 	for _, c := range []struct {
 		version []byte
 		want    error
-	}{{[]byte{2}, driver.ErrNewerVersion}, {nil, driver.ErrForeignRecord}} {
+	}{{[]byte{3}, driver.ErrNewerVersion}, {[]byte{1}, driver.ErrForeignRecord}, {nil, driver.ErrForeignRecord}} {
 		d := fresh(t)
 		err := d.DB().Update(func(tx *bbolt.Tx) error {
 			b, err := tx.CreateBucket([]byte(bolt.DefaultBucket))
@@ -193,7 +193,7 @@ func TestDamagedRecord(t *testing.T) {
 	}
 	h := claimParams("b").Key.Hash("", nil)
 	err := d.DB().Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(bolt.DefaultBucket)).Bucket([]byte("records")).Put(h[:], []byte{1, 2, 3})
+		return tx.Bucket([]byte(bolt.DefaultBucket)).Put(append([]byte("r"), h[:]...), []byte{1, 2, 3})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -26,8 +26,8 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 	if err != nil || !write {
 		return r, err
 	}
-	err = d.write(ctx, func(b buckets) (bool, error) {
-		old, err := b.get(h)
+	err = d.write(ctx, func(b bucket) (bool, error) {
+		old, err := b.record(h)
 		if err != nil {
 			return false, err
 		}
@@ -35,7 +35,7 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 		if !write {
 			return false, nil
 		}
-		return true, b.put(h, old, r)
+		return true, b.replace(h, old, r)
 	})
 	if err != nil {
 		return driver.Record{}, err
@@ -46,8 +46,8 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 // peek returns what the claim p would make of the record, and whether it has to be
 // written: only then is the writer needed.
 func (d *Driver) peek(ctx context.Context, h driver.KeyHash, p driver.ClaimParams) (r driver.Record, write bool, err error) {
-	err = d.view(ctx, func(b buckets) error {
-		old, err := b.get(h)
+	err = d.view(ctx, func(b bucket) error {
+		old, err := b.record(h)
 		if err == nil {
 			r, write = old.AfterClaim(p, at(p.Now))
 		}
@@ -75,7 +75,7 @@ func named(r driver.Record, k driver.Key) driver.Record {
 }
 
 // write runs fn in a write transaction that it may share with other calls.
-func (d *Driver) write(ctx context.Context, fn func(buckets) (wrote bool, err error)) error {
+func (d *Driver) write(ctx context.Context, fn func(bucket) (wrote bool, err error)) error {
 	return d.group.Do(ctx, func(tx *bbolt.Tx) (bool, error) {
 		b, err := d.in(tx)
 		if err != nil {
@@ -88,8 +88,8 @@ func (d *Driver) write(ctx context.Context, fn func(buckets) (wrote bool, err er
 // change applies one verb of a holder.
 func (d *Driver) change(ctx context.Context, p driver.HolderParams, after func(driver.Record, time.Time) (driver.Record, error)) error {
 	h := d.hash(p.Key)
-	return d.write(ctx, func(b buckets) (bool, error) {
-		old, err := b.get(h)
+	return d.write(ctx, func(b bucket) (bool, error) {
+		old, err := b.record(h)
 		if err != nil {
 			return false, err
 		}
@@ -97,7 +97,7 @@ func (d *Driver) change(ctx context.Context, p driver.HolderParams, after func(d
 		if err != nil {
 			return false, err
 		}
-		return true, b.put(h, old, named(next, p.Key))
+		return true, b.replace(h, old, named(next, p.Key))
 	})
 }
 
@@ -141,8 +141,8 @@ func (d *Driver) Get(ctx context.Context, p driver.GetParams) (driver.Record, er
 		return driver.Record{}, err
 	}
 	var r driver.Record
-	err := d.view(ctx, func(b buckets) (err error) {
-		r, err = b.get(d.hash(p.Key))
+	err := d.view(ctx, func(b bucket) (err error) {
+		r, err = b.record(d.hash(p.Key))
 		return err
 	})
 	if err != nil {
@@ -158,8 +158,8 @@ func (d *Driver) Forget(ctx context.Context, p driver.ForgetParams) error {
 		return err
 	}
 	h := d.hash(p.Key)
-	return d.write(ctx, func(b buckets) (bool, error) {
-		r, err := b.get(h)
+	return d.write(ctx, func(b bucket) (bool, error) {
+		r, err := b.record(h)
 		if err != nil {
 			return false, err
 		}
