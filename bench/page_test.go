@@ -75,10 +75,6 @@ func (f *figures) page() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", t.what, t.want, t.got, verdict)
 	}
-	b.WriteString("\nNot measured:\n\n")
-	for _, a := range absent {
-		fmt.Fprintf(&b, "- %s\n", a)
-	}
 	b.WriteString("\n## Beside the floors\n\n")
 	for _, t := range f.floors {
 		b.WriteString(t.markdown())

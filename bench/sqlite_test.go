@@ -58,6 +58,7 @@ func redoing(tb testing.TB, d driver.Driver) subject {
 
 const (
 	oneCommitAStep = "idem Do, one commit a step"
+	groupedDoTx    = "idem DoTx, in groups"
 	bareTxAlone    = "BEGIN, INSERT, COMMIT, one at a time"
 )
 
@@ -70,6 +71,9 @@ func liteTables(tb testing.TB) []*table {
 		tb.Fatal(err)
 	}
 	op := must[*idem.TxOperation[[]byte, *sql.Tx]](tb)(idem.NewTx[[]byte](d, config))
+	groups := sqlite.New(db, sqlite.GroupTransactions())
+	tb.Cleanup(func() { groups.Close() })
+	groupedOp := must[*idem.TxOperation[[]byte, *sql.Tx]](tb)(idem.NewTx[[]byte](groups, config))
 	inTx := func(ctx context.Context, fn func(tx *sql.Tx) error) error {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
@@ -106,6 +110,12 @@ func liteTables(tb testing.TB) []*table {
 		})
 		return is(false, res, err)
 	}}
+	grouped := subject{name: groupedDoTx, call: func(ctx context.Context, id string) error {
+		res, err := groupedOp.DoTx(ctx, key(id), print(), func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
+			return result, insert(ctx, tx, id)
+		})
+		return is(false, res, err)
+	}}
 	var mu sync.Mutex
 	first := &table{id: "sqlite-first", title: "SQLite, synchronous FULL, first run, one caller", callers: 1, subjects: []subject{
 		{name: bareTx, call: bare}, {name: byHand, call: hand}, joined, doing(tb, do, d),
@@ -116,7 +126,7 @@ func liteTables(tb testing.TB) []*table {
 			defer mu.Unlock()
 			return bare(ctx, id)
 		}},
-		joined, doing(tb, oneCommitAStep, &oneByOne{Driver: d}), doing(tb, do, d),
+		joined, grouped, doing(tb, oneCommitAStep, &oneByOne{Driver: d}), doing(tb, do, d),
 	}}
 	prepared := must[*sql.Stmt](tb)(db.PrepareContext(tb.Context(), liteRead))
 	tb.Cleanup(func() { prepared.Close() })

@@ -106,6 +106,7 @@ func (f *figures) targets() []target {
 		f.atMost("SQLite DoTx beside the bare transaction", "sqlite-first", doTx, bareTx, 1.35),
 		f.atMost("SQLite replay beside the bare SELECT", "sqlite-replay", replayDo, bareRead, 1.5),
 		f.atLeast("SQLite Do, 64 callers, beside one commit a step: as fast", "sqlite-64", do, oneCommitAStep, 8),
+		f.atLeast("SQLite DoTx in groups, 64 callers, beside DoTx: as fast", "sqlite-64", groupedDoTx, doTx, 3),
 		f.atLeast("bbolt Do, 64 callers, beside one commit a step: as fast", "bolt-64", do, oneCommitAStep, 8),
 		f.atMost("bbolt DoTx beside the bare Update", "bolt-first", doTx, bareUpdate, 1.25),
 		f.trips("Redis Do", "redis-first", do, 2),
@@ -136,9 +137,4 @@ func (f *figures) targets() []target {
 		}
 	}
 	return all
-}
-
-// absent are targets for what there is not.
-var absent = []string{
-	"SQLite `DoTx` grouped across callers: there is no such option. Each transaction has the writer, and a flush, to itself.",
 }

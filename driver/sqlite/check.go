@@ -127,7 +127,8 @@ func (d *Driver) checkConn(ctx context.Context, conn *sql.Conn) error {
 	if file == "" {
 		return unsafe("the database is in memory or temporary: every connection would have its own; use a file")
 	}
-	return d.checkPragmas(ctx, conn)
+	_, err := d.checkPragmas(ctx, conn)
+	return err
 }
 
 // Read no page: no lock.
@@ -137,28 +138,33 @@ const (
 	journalModeSQL = `PRAGMA main.journal_mode`
 )
 
+type queryer interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
 // checkPragmas reads what durability and rollback rest on, on the connection that is
-// about to write.
-func (d *Driver) checkPragmas(ctx context.Context, conn *sql.Conn) error {
+// about to write, and whether its journal is a write-ahead log. Both are compiled every
+// time: SQLite answers the first of them when it is.
+func (d *Driver) checkPragmas(ctx context.Context, conn queryer) (wal bool, err error) {
 	var synchronous int
 	if err := conn.QueryRowContext(ctx, synchronousSQL).Scan(&synchronous); err != nil {
-		return err
+		return false, err
 	}
 	switch {
 	case synchronous == 0:
-		return unsafe("synchronous is OFF: a power failure may corrupt the file; use _pragma=synchronous(FULL)")
+		return false, unsafe("synchronous is OFF: a power failure may corrupt the file; use _pragma=synchronous(FULL)")
 	case synchronous == 1 && !d.allowNormal:
-		return unsafe("synchronous is NORMAL: a power failure forgets granted claims; use _pragma=synchronous(FULL), or AllowLossOnPowerFailure")
+		return false, unsafe("synchronous is NORMAL: a power failure forgets granted claims; use _pragma=synchronous(FULL), or AllowLossOnPowerFailure")
 	}
 	var mode string
 	if err := conn.QueryRowContext(ctx, journalModeSQL).Scan(&mode); err != nil {
-		return err
+		return false, err
 	}
-	switch strings.ToLower(mode) {
+	switch mode = strings.ToLower(mode); mode {
 	case "wal", "delete", "truncate", "persist":
-		return nil
+		return mode == "wal", nil
 	}
-	return unsafe("journal_mode is %s: a crash, or a rollback, corrupts the file; use _pragma=journal_mode(WAL)", mode)
+	return false, unsafe("journal_mode is %s: a crash, or a rollback, corrupts the file; use _pragma=journal_mode(WAL)", mode)
 }
 
 func unsafe(format string, args ...any) error {

@@ -25,6 +25,9 @@ import (
 const (
 	childFile = "IDEM_SQLITE_CHILD_FILE"
 	childName = "IDEM_SQLITE_CHILD_NAME"
+
+	// Processes whose names begin with it run their transactions in groups.
+	inGroups = "groups"
 )
 
 // keysShared is how many keys all processes run in transactions.
@@ -41,7 +44,11 @@ func TestMain(m *testing.M) {
 // child runs every shared key in a transaction, and leased keys of its own between,
 // and prints a line for each answer it got.
 func child(file, name string) {
-	d, err := sqlite.Open(file, sqlite.WithBusyTimeout(30*time.Second))
+	opts := []sqlite.Option{sqlite.WithBusyTimeout(30 * time.Second)}
+	if strings.HasPrefix(name, inGroups) {
+		opts = append(opts, sqlite.GroupTransactions())
+	}
+	d, err := sqlite.Open(file, opts...)
 	if err != nil {
 		fmt.Println("error", err)
 		return
@@ -206,7 +213,7 @@ func TestProcesses(t *testing.T) {
 	a := &acks{seen: make(map[string]map[string]string)}
 	var wg sync.WaitGroup
 	for i := range 3 {
-		wg.Go(func() { a.run(t, file, fmt.Sprint("p", i), 0) })
+		wg.Go(func() { a.run(t, file, fmt.Sprint([...]string{"alone", inGroups}[i%2], i), 0) })
 	}
 	wg.Wait()
 	d := reopened(t, file)
@@ -225,7 +232,7 @@ func TestKill(t *testing.T) {
 	for i := range 2 {
 		wg.Go(func() {
 			for round := range 5 {
-				a.run(t, file, fmt.Sprintf("p%d.%d", i, round), 20+rand.IntN(200))
+				a.run(t, file, fmt.Sprintf("%s%d", [...]string{"alone", inGroups}[i], round), 20+rand.IntN(200))
 			}
 		})
 	}

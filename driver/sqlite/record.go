@@ -9,19 +9,20 @@ import (
 	"github.com/idem-go/idem/driver"
 )
 
-// The columns of a record, in the order of scan, without the result.
-const columns = `kh, scope, id, state, operation, fingerprint, summary, token, fence, attempt, hold, note,
-	created_us, lease_us, completed_us, retain_us, grace_us, result IS NOT NULL`
+// The columns of a record, in the order of fields.dest, without the result.
+const columns = `scope, id, state, operation, fingerprint, summary, token, fence, attempt, hold, note,
+	created_us, lease_us, completed_us, retain_us, grace_us`
 
 // A point read by the unique index; outside a transaction it takes no lock in WAL mode,
 // inside one the write lock is held already.
 const getSQL = `SELECT ` + columns + `, result FROM idem_keys WHERE kh = ?`
 
-// Runs under the write lock, for a key that getSQL did not find in the same transaction.
-// The unique index is what makes a second record of a key impossible.
+// Runs under the write lock, for a key that was not found before it was taken: it
+// inserts nothing when there is a record by now. The unique index is what makes a second
+// record of a key impossible.
 const insertSQL = `INSERT INTO idem_keys (scope, id, state, operation, fingerprint, summary, token, fence, attempt,
 	hold, note, created_us, lease_us, completed_us, retain_us, grace_us, due_us, result, kh)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kh) DO NOTHING`
 
 // Runs under the write lock, for a record that getSQL returned in the same transaction:
 // nobody can have changed it since.
@@ -29,9 +30,11 @@ const updateSQL = `UPDATE idem_keys SET scope = ?, id = ?, state = ?, operation 
 	token = ?, fence = ?, attempt = ?, hold = ?, note = ?, created_us = ?, lease_us = ?, completed_us = ?,
 	retain_us = ?, grace_us = ?, due_us = ?, result = ? WHERE kh = ?`
 
-// updateSQL for the claim of a transaction, under the write lock that it took: the
-// application has had the table in its hands, and what it left is what counts.
-const settleSQL = updateSQL + ` AND state = 1 AND token = ? AND fence = ?`
+// Runs under the write lock, on what a completion changes of a claim, if that is still
+// there: in a transaction the application has had the table in its hands, and what it
+// left is what counts.
+const settleSQL = `UPDATE idem_keys SET state = ?, note = coalesce(nullif(?, ''), note), completed_us = ?, retain_us = ?,
+	grace_us = ?, due_us = ?, result = ? WHERE kh = ? AND state = 1 AND token = ? AND fence = ?`
 
 // Runs under the write lock, for a record that was read in the same transaction.
 // It touches one row and its index entries.
@@ -39,35 +42,52 @@ const deleteSQL = `DELETE FROM idem_keys WHERE kh = ?`
 
 type scanner interface{ Scan(dest ...any) error }
 
-// scan reads the columns, and the result when withResult is set; otherwise a result
-// that is there comes back empty.
-func scan(row scanner, withResult bool) (r driver.Record, h driver.KeyHash, err error) {
-	var kh, token, result []byte
-	var scope, id sql.NullString
-	var state int
-	var hold, present bool
-	var created, lease, completed, retain, grace int64
-	dest := []any{
-		&kh, &scope, &id, &state, &r.Operation, &r.Fingerprint, &r.Summary, &token, &r.Fence, &r.Attempt, &hold, &r.Note,
-		&created, &lease, &completed, &retain, &grace, &present,
+// fields is where a row is scanned to.
+type fields struct {
+	r                                        driver.Record
+	scope, id                                sql.NullString
+	state                                    int64
+	token                                    []byte
+	created, lease, completed, retain, grace int64
+}
+
+func (f *fields) dest(more ...any) []any {
+	return append([]any{
+		&f.scope, &f.id, &f.state, &f.r.Operation, &f.r.Fingerprint, &f.r.Summary, &f.token, &f.r.Fence, &f.r.Attempt,
+		&f.r.Hold, &f.r.Note, &f.created, &f.lease, &f.completed, &f.retain, &f.grace,
+	}, more...)
+}
+
+func (f *fields) record() (driver.Record, error) {
+	r := f.r
+	if len(f.token) != len(r.Token) || f.state <= int64(driver.StateAbsent) || f.state > int64(driver.StateReleased) {
+		return driver.Record{}, fmt.Errorf("sqlite: %w: a row of state %d", driver.ErrForeignRecord, f.state)
 	}
-	if withResult {
-		dest = append(dest, &result)
-	}
-	if err := row.Scan(dest...); err != nil {
+	r.Key = driver.Key{Scope: f.scope.String, ID: f.id.String}
+	r.State = driver.State(f.state)
+	r.Token = driver.Token(f.token)
+	r.CreatedAt, r.LeaseUntil, r.CompletedAt = instant(f.created), instant(f.lease), instant(f.completed)
+	r.RetainUntil, r.GraceUntil = instant(f.retain), instant(f.grace)
+	return r, nil
+}
+
+// scan reads a row of a result set that begins with the hash and ends with whether there
+// is a result, which comes back empty then.
+func scan(row scanner) (r driver.Record, h driver.KeyHash, err error) {
+	var f fields
+	var kh []byte
+	var present bool
+	if err := row.Scan(append([]any{&kh}, f.dest(&present)...)...); err != nil {
 		return driver.Record{}, h, err
 	}
-	if len(kh) != len(h) || len(token) != len(r.Token) || state <= int(driver.StateAbsent) || state > int(driver.StateReleased) {
-		return driver.Record{}, h, fmt.Errorf("sqlite: %w: a row of state %d", driver.ErrForeignRecord, state)
+	if len(kh) != len(h) {
+		return driver.Record{}, h, fmt.Errorf("sqlite: %w: a hash of %d bytes", driver.ErrForeignRecord, len(kh))
 	}
-	r.Key = driver.Key{Scope: scope.String, ID: id.String}
-	r.State = driver.State(state)
-	r.Token = driver.Token(token)
-	r.Hold = hold
-	r.CreatedAt, r.LeaseUntil, r.CompletedAt = instant(created), instant(lease), instant(completed)
-	r.RetainUntil, r.GraceUntil = instant(retain), instant(grace)
-	if present { // a result of no bytes is scanned as nil
-		r.Result = append([]byte{}, result...)
+	if r, err = f.record(); err != nil {
+		return driver.Record{}, h, err
+	}
+	if present {
+		r.Result = []byte{}
 	}
 	return r, driver.KeyHash(kh), nil
 }
@@ -88,18 +108,23 @@ func micros(t time.Time) int64 {
 
 // args returns the arguments of insertSQL and updateSQL.
 func (d *Driver) args(h driver.KeyHash, r driver.Record) []any {
-	var scope, id, due any
+	var scope, id any
 	if len(d.secret) == 0 {
 		scope, id = r.Key.Scope, r.Key.ID
-	}
-	if t, ok := r.DueAt(); ok {
-		due = micros(t)
 	}
 	return []any{
 		scope, id, int(r.State), r.Operation, r.Fingerprint, r.Summary, r.Token[:], r.Fence, r.Attempt,
 		r.Hold, r.Note, micros(r.CreatedAt), micros(r.LeaseUntil), micros(r.CompletedAt), micros(r.RetainUntil),
-		micros(r.GraceUntil), due, r.Result, h[:],
+		micros(r.GraceUntil), due(r), r.Result, h[:],
 	}
+}
+
+// due is when Purge looks at the record, or NULL.
+func due(r driver.Record) any {
+	if t, ok := r.DueAt(); ok {
+		return micros(t)
+	}
+	return nil
 }
 
 // named fills in the key of a record that was read by it, and refuses a record of another key.
@@ -116,12 +141,22 @@ func named(r driver.Record, k driver.Key) (driver.Record, error) {
 
 // one scans the row of getSQL; no row is a record in StateAbsent.
 func one(row *sql.Row, k driver.Key) (driver.Record, error) {
-	r, _, err := scan(row, true)
-	if err == sql.ErrNoRows {
+	var f fields
+	var result any // tells NULL from a result of no bytes
+	if err := row.Scan(f.dest(&result)...); err == sql.ErrNoRows {
 		return driver.Record{}, nil
+	} else if err != nil {
+		return driver.Record{}, err
 	}
+	r, err := f.record()
 	if err != nil {
 		return driver.Record{}, err
+	}
+	if b, ok := result.([]byte); ok {
+		r.Result = b
+		if b == nil {
+			r.Result = []byte{}
+		}
 	}
 	return named(r, k)
 }
@@ -149,26 +184,39 @@ func (t *txn) get(h driver.KeyHash, k driver.Key) (driver.Record, error) {
 
 // put replaces the record old under h by next.
 func (t *txn) put(h driver.KeyHash, old, next driver.Record) error {
-	i := stmtUpdate
 	if old.State == driver.StateAbsent {
-		i = stmtInsert
+		ok, err := t.insert(h, next)
+		if err == nil && !ok {
+			err = fmt.Errorf("sqlite: %w: a record that was not there a moment ago", driver.ErrForeignRecord)
+		}
+		return err
 	}
-	_, err := t.stmt(i).ExecContext(t.ctx, t.d.args(h, next)...)
+	_, err := t.stmt(stmtUpdate).ExecContext(t.ctx, t.d.args(h, next)...)
 	return err
+}
+
+// insert adds the first record of a key, unless there is one.
+func (t *txn) insert(h driver.KeyHash, r driver.Record) (bool, error) {
+	return affected(t.stmt(stmtInsert).ExecContext(t.ctx, t.d.args(h, r)...))
 }
 
 // settle replaces a claim by its outcome. It returns [driver.ErrNotHolder] when the
 // claim is not there.
-func (t *txn) settle(h driver.KeyHash, claim, outcome driver.Record) error {
-	res, err := t.stmt(stmtSettle).ExecContext(t.ctx, append(t.d.args(h, outcome), claim.Token[:], claim.Fence)...)
-	if err != nil {
-		return err
-	}
-	n, err := res.RowsAffected()
-	if err == nil && n == 0 {
+func (t *txn) settle(h driver.KeyHash, r driver.Record) error {
+	ok, err := affected(t.stmt(stmtSettle).ExecContext(t.ctx, int64(r.State), r.Note, micros(r.CompletedAt), micros(r.RetainUntil),
+		micros(r.GraceUntil), due(r), r.Result, h[:], r.Token[:], r.Fence))
+	if err == nil && !ok {
 		err = driver.ErrNotHolder
 	}
 	return err
+}
+
+func affected(res sql.Result, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
 }
 
 // remove deletes the record under h.

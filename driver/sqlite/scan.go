@@ -18,7 +18,7 @@ const (
 
 // Reads the index of what is due. Run outside a transaction to look, without a lock; inside
 // one under the write lock, before the same records are changed.
-const dueSQL = `SELECT ` + columns + ` FROM idem_keys WHERE due_us <= ? ORDER BY due_us LIMIT ?`
+const dueSQL = `SELECT kh, ` + columns + `, result IS NOT NULL FROM idem_keys WHERE due_us <= ? ORDER BY due_us LIMIT ?`
 
 // Purge implements [driver.Driver]. It deletes in small transactions; when one
 // fails, or ctx ends between two, it returns what was deleted before and the error.
@@ -85,7 +85,7 @@ func (d *Driver) anyDue(ctx context.Context, now time.Time) (bool, error) {
 	limit, cancel := d.bounded(ctx)
 	defer cancel()
 	err = retry(limit, func() error {
-		_, _, err := scan(st[stmtDue].QueryRowContext(limit, micros(now), 1), false)
+		_, _, err := scan(st[stmtDue].QueryRowContext(limit, micros(now), 1))
 		return err
 	})
 	if err == sql.ErrNoRows {
@@ -103,7 +103,7 @@ func (t *txn) due(now time.Time, limit int) (map[driver.KeyHash]driver.Record, e
 	defer func() { _ = rows.Close() }()
 	records := make(map[driver.KeyHash]driver.Record)
 	for rows.Next() {
-		r, h, err := scan(rows, false)
+		r, h, err := scan(rows)
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +114,7 @@ func (t *txn) due(now time.Time, limit int) (map[driver.KeyHash]driver.Record, e
 
 // Reads in the order of the rowid, without a lock in WAL mode. There is no index on
 // the state: it would cost every claim, for what a person asks now and then.
-const listSQL = `SELECT seq, ` + columns + ` FROM idem_keys WHERE seq > ? AND state = ? ORDER BY seq LIMIT ?`
+const listSQL = `SELECT seq, kh, ` + columns + `, result IS NOT NULL FROM idem_keys WHERE seq > ? AND state = ? ORDER BY seq LIMIT ?`
 
 // List implements [driver.Lister], oldest key first. A page of rare records takes
 // as long as a scan of the table. Results are omitted.
@@ -185,7 +185,7 @@ func (d *Driver) page(ctx context.Context, after int64, state driver.State) (pag
 		defer func() { _ = rows.Close() }()
 		for rows.Next() {
 			var l listed
-			if l.record, _, err = scan(seqRow{rows, &l.seq}, false); err != nil {
+			if l.record, _, err = scan(seqRow{rows, &l.seq}); err != nil {
 				return err
 			}
 			page = append(page, l)

@@ -20,6 +20,32 @@
 // waits. Reading a finished record takes no lock and no flush. Give one file one
 // Driver per process: two of them wait for each other.
 //
+// # Transactions in groups
+//
+// Under [GroupTransactions] the transactions that [Driver.BeginClaim] and
+// [Driver.BeginComplete] open run one after another inside one of SQLite, each inside a
+// savepoint. The first that completes waits until those have run that were in line by
+// then, at most 256, and commits for all of them; no timer is involved. What holds
+// without groups holds here, with these differences:
+//
+//   - Nobody is answered before the shared commit. It commits all of its members or, when it
+//     fails or the process dies, none.
+//   - A member sees what those before it wrote, which is committed with its own writes or
+//     not at all. One that rolls back undoes its own.
+//   - A member that ends the transaction of all, by SQL or by a statement whose failure makes
+//     SQLite roll back, ends the group: the members before it get an error that matches
+//     [driver.ErrRetryable], or none when it was a COMMIT, which had their outcomes. So
+//     they do when the shared commit fails, for whatever reason and whoever's; alone, the
+//     one to blame then gets the error itself.
+//   - When a member keeps those that have completed waiting beyond [WithBusyTimeout], the
+//     transaction is rolled back, and they and the member get such an error: it may be
+//     waiting for them.
+//   - The handle is a *sql.Tx that is good for its member's turn only; what is kept of it
+//     afterwards cannot write. Its Commit commits nothing. Statements prepared outside it
+//     cannot be used in it (Tx.Stmt). The end of a context interrupts no statement in it, for
+//     SQLite would roll back the group.
+//   - A group needs a second connection: with SetMaxOpenConns(1) every group is of one.
+//
 // An operation nested in the transaction of another would wait for itself:
 // package idem refuses it. With SetMaxOpenConns(1), business code inside a
 // transaction must use that transaction only.
@@ -91,6 +117,8 @@ type Driver struct {
 
 	group *groupcommit.Group[*txn]
 	held  groupcommit.Held
+	turn  chan struct{} // holds one element while a transaction of a group runs; nil without groups
+	joint *joint        // guarded by the turn
 
 	checking chan struct{} // a mutex that a context can end the wait for
 	ready    atomic.Pointer[statements]
@@ -139,6 +167,11 @@ func WithBusyTimeout(d time.Duration) Option {
 // their operations run again. A crash of the process alone loses nothing. For
 // operations whose repetition is cheap.
 func AllowLossOnPowerFailure() Option { return func(d *Driver) { d.allowNormal = true } }
+
+// GroupTransactions lets concurrent transactions of the application share a commit, and
+// so a flush; "Transactions in groups" in the documentation of the package says what
+// changes for them. It is for many short transactions at the same time.
+func GroupTransactions() Option { return func(d *Driver) { d.turn = make(chan struct{}, 1) } }
 
 // New returns a Driver over db, opened with the database/sql driver of
 // modernc.org/sqlite, which stays the caller's to close. The first call checks the

@@ -15,11 +15,15 @@ var errEnded = errors.New("sqlite: the transaction has ended")
 type tx struct {
 	d       *Driver
 	txn     *txn
+	handle  *sql.Tx
 	h       driver.KeyHash
 	claim   driver.Record // as claimed in this transaction
 	made    bool          // by this transaction, not before it
 	entered bool          // the key is among the Driver's held ones
-	release func()        // gives the writer back; nil when the transaction has ended
+	ended   bool
+
+	release func() // gives the writer back; nil in a group
+	joint   *joint // the transaction that a group shares; nil outside one
 }
 
 // Mark the end of the claim, where Discard goes back to; the name is gone when
@@ -43,7 +47,7 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 	if r, ok := d.held.Get(p.Key); ok {
 		return nil, inFlight(r, at(p.Now)), nil
 	}
-	r, write, err := d.peek(ctx, p)
+	r, fresh, write, err := d.peek(ctx, p)
 	if err != nil || !write && !granted(r, p) {
 		return nil, r, err
 	}
@@ -51,9 +55,10 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 	if other, ok := d.held.Enter(p.Key, r); !ok {
 		return nil, inFlight(other, at(p.Now)), nil
 	}
-	t, r, err := d.open(ctx, p.Key, func(old driver.Record) (next driver.Record, ok, write bool) {
-		next, write = old.AfterClaim(p, at(p.Now))
-		return next, granted(next, p), write
+	h := d.hash(p.Key)
+	t, r, err := d.open(ctx, h, func(x *txn) (r driver.Record, ok, wrote bool, err error) {
+		r, wrote, err = x.claim(h, p, fresh)
+		return r, granted(r, p), wrote, err
 	})
 	if t == nil {
 		d.held.Leave(p.Key)
@@ -74,8 +79,10 @@ func (d *Driver) BeginComplete(ctx context.Context, p driver.HolderParams) (driv
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	t, _, err := d.open(ctx, p.Key, func(old driver.Record) (driver.Record, bool, bool) {
-		return old, old.HeldBy(p.Token, p.Fence), false
+	h := d.hash(p.Key)
+	t, _, err := d.open(ctx, h, func(x *txn) (r driver.Record, ok, wrote bool, err error) {
+		r, err = x.get(h, p.Key)
+		return r, r.HeldBy(p.Token, p.Fence), false, err
 	})
 	if err != nil {
 		return nil, err
@@ -88,72 +95,84 @@ func (d *Driver) BeginComplete(ctx context.Context, p driver.HolderParams) (driv
 	return t, nil
 }
 
-// open takes the writer, begins, and asks claim what the record becomes, whether that is a grant,
-// and whether it has to be written. Without a grant it returns no transaction and leaves
-// none behind.
-func (d *Driver) open(ctx context.Context, k driver.Key, claim func(driver.Record) (next driver.Record, ok, write bool)) (t *tx, r driver.Record, err error) {
+// A claimer claims a key in a transaction, and returns what its record becomes, whether
+// that is a grant, and whether it was written.
+type claimer func(*txn) (r driver.Record, ok, wrote bool, err error)
+
+// open takes the writer, begins, and claims. Without a grant it returns no transaction and
+// leaves none behind.
+func (d *Driver) open(ctx context.Context, h driver.KeyHash, claim claimer) (*tx, driver.Record, error) {
 	if _, err := d.prepared(ctx); err != nil {
-		return nil, r, err
+		return nil, driver.Record{}, err
 	}
 	limit, cancel := d.bounded(ctx)
 	defer cancel()
+	var t *tx
+	var r driver.Record
+	var err error
+	if d.turn != nil {
+		t, r, err = d.openInGroup(limit, h, claim)
+	} else {
+		t, r, err = d.openAlone(limit, h, claim)
+	}
+	return t, r, d.translate(ctx, limit, err)
+}
+
+func (d *Driver) openAlone(limit context.Context, h driver.KeyHash, claim claimer) (t *tx, r driver.Record, err error) {
 	release, err := d.group.Hold(limit)
 	if err != nil {
-		return nil, r, d.translate(ctx, limit, err)
+		return nil, r, err
 	}
 	defer func() {
 		if t == nil {
 			release()
 		}
 	}()
-	txn, err := d.begin(limit)
+	x, err := d.begin(limit)
 	if err != nil {
-		return nil, r, d.translate(ctx, limit, err)
+		return nil, r, err
 	}
 	defer func() {
 		if t == nil {
-			_ = txn.rollback()
+			_ = x.rollback()
 		}
 	}()
-	h := d.hash(k)
-	old, err := txn.get(h, k)
-	if err != nil {
+	r, ok, wrote, err := claim(x)
+	if err != nil || !ok {
 		return nil, r, err
 	}
-	next, ok, write := claim(old)
-	if !ok {
-		return nil, next, nil
-	}
-	if write {
-		if err := txn.put(h, old, next); err != nil {
-			return nil, r, err
-		}
-	}
-	if _, err := txn.stmt(stmtSavepoint).ExecContext(txn.ctx); err != nil {
+	if err := x.exec(stmtSavepoint); err != nil {
 		return nil, r, err
 	}
-	return &tx{d: d, txn: txn, h: h, claim: next, made: write, release: release}, next, nil
+	return &tx{d: d, txn: x, handle: x.tx, h: h, claim: r, made: wrote, release: release}, r, nil
 }
 
 // Handle implements [driver.Tx].
-func (t *tx) Handle() *sql.Tx { return t.txn.tx }
+func (t *tx) Handle() *sql.Tx { return t.handle }
 
 // end gives key and writer back.
 func (t *tx) end() {
+	t.ended = true
 	if t.entered {
 		t.d.held.Leave(t.claim.Key)
 	}
-	t.release()
-	t.release = nil
+	if t.release != nil {
+		t.release()
+	}
 }
 
 // Rollback implements [driver.Tx]. A transaction that has ended is left alone.
 func (t *tx) Rollback(ctx context.Context) error {
-	if t.release == nil {
+	if t.ended {
 		return nil
 	}
 	defer t.end()
-	err := t.txn.rollback()
+	var err error
+	if t.joint != nil {
+		err = t.leave()
+	} else {
+		err = t.txn.rollback()
+	}
 	if err == nil {
 		return nil
 	}
@@ -167,12 +186,15 @@ func (t *tx) Rollback(ctx context.Context) error {
 
 // Commit implements [driver.Tx].
 func (t *tx) Commit(ctx context.Context, p driver.CommitParams) error {
-	if t.release == nil {
+	if t.ended {
 		return errEnded
 	}
 	defer t.end()
 	limit, cancel := t.d.bounded(ctx)
 	defer cancel()
+	if t.joint != nil {
+		return t.commitInGroup(ctx, limit, p)
+	}
 	if err := t.reclaim(p.Discard); err != nil {
 		_ = t.txn.rollback()
 		return t.lost(ctx)
@@ -192,12 +214,11 @@ func (t *tx) Commit(ctx context.Context, p driver.CommitParams) error {
 // business writes if asked. Outside it the outcome would be stored without them.
 func (t *tx) reclaim(discard bool) error {
 	if discard {
-		if _, err := t.txn.tx.ExecContext(t.txn.ctx, discardSQL); err != nil {
+		if err := t.txn.exec(stmtDiscard); err != nil {
 			return err
 		}
 	}
-	_, err := t.txn.stmt(stmtRelease).ExecContext(t.txn.ctx)
-	return err
+	return t.txn.exec(stmtRelease)
 }
 
 // store writes the outcome into the transaction.
@@ -215,7 +236,7 @@ func (t *tx) store(ctx context.Context, p driver.CommitParams) error {
 	if err != nil {
 		return err
 	}
-	return t.txn.settle(t.h, t.claim, next)
+	return t.txn.settle(t.h, next)
 }
 
 // look reads the record back after the end of the transaction, whatever has become of ctx.

@@ -16,9 +16,9 @@ type txn struct {
 	conn   *sql.Conn
 	tx     *sql.Tx
 	ctx    context.Context // has the caller's values, and never ends: interrupting a write would roll back everything
-	cancel context.CancelFunc
-	shared *statements // the Driver's
-	own    statements  // the same, on conn
+	wal    bool            // the journal is a write-ahead log
+	shared *statements     // the Driver's
+	own    statements      // the same, on conn
 }
 
 // writer opens and ends the transactions of groups.
@@ -41,14 +41,18 @@ func (w writer) Rollback(t *txn) { _ = t.rollback() }
 const lockSQL = `UPDATE idem_keys SET fence = fence WHERE seq = -1`
 
 // begin opens a transaction that holds the write lock. It waits for it until ctx
-// ends, or for the busy timeout.
+// ends, or for the busy timeout when ctx has no deadline.
 func (d *Driver) begin(ctx context.Context) (t *txn, err error) {
 	st, err := d.prepared(ctx)
 	if err != nil {
 		return nil, err
 	}
-	limit, cancel := d.bounded(ctx)
-	defer cancel()
+	limit := ctx
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		limit, cancel = d.bounded(ctx)
+		defer cancel()
+	}
 	err = retry(limit, func() error {
 		t, err = d.beginOn(limit, st, (*txn).lock)
 		return err
@@ -65,28 +69,29 @@ func (t *txn) lock(ctx context.Context) error {
 	return err
 }
 
-// beginOn begins on a connection of the pool and runs the first statement. Until it
-// returns, the end of limit ends the waiting; from then on nothing interrupts the
-// transaction. Migrate has no prepared statements yet.
+// deferred is a BEGIN that takes no lock whatever _txlock says, and so has nothing to wait
+// for: a context that can end costs every statement a goroutine.
+var deferred = &sql.TxOptions{ReadOnly: true}
+
+// beginOn begins on a connection of the pool and runs the first statement, whose waiting
+// the end of limit ends; from then on nothing interrupts the transaction. What was set on
+// the connection is checked last, under the lock: so far nothing has been written. Migrate
+// has no prepared statements yet.
 func (d *Driver) beginOn(limit context.Context, st *statements, first func(*txn, context.Context) error) (*txn, error) {
 	conn, err := d.db.Conn(limit)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.checkPragmas(limit, conn); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
 	t := &txn{d: d, conn: conn, ctx: context.WithoutCancel(limit), shared: st}
-	own, cancel := context.WithCancel(t.ctx)
-	t.cancel = cancel
-	stop := context.AfterFunc(limit, cancel)
-	t.tx, err = conn.BeginTx(own, nil)
+	t.tx, err = conn.BeginTx(t.ctx, deferred)
 	if err == nil {
-		err = first(t, own)
+		err = first(t, limit)
 	}
-	if !stop() && err == nil {
+	if err == nil {
 		err = limit.Err()
+	}
+	if err == nil {
+		t.wal, err = d.checkPragmas(t.ctx, t.tx)
 	}
 	if err != nil {
 		_ = t.rollback()
@@ -99,11 +104,22 @@ func (d *Driver) beginOn(limit context.Context, st *statements, first func(*txn,
 // reader holds up the commit where the journal is not a write-ahead log).
 const commitSQL = `COMMIT`
 
-// commit commits, waiting for readers until limit ends, and ends t in any case. It does
-// so by statement: Tx.Commit rolls back at the first SQLITE_BUSY. ctx is that of the
-// statement. An error that matches [driver.ErrOutcomeUnknown] may hide a commit; after
+// commit commits, waiting for readers until limit ends, and ends t in any case. ctx is that
+// of the statement. An error that matches [driver.ErrOutcomeUnknown] may hide a commit; after
 // any other there is none.
 func (t *txn) commit(ctx, limit context.Context) error {
+	if t.wal { // no reader can hold it up
+		err := t.tx.Commit()
+		if err != nil {
+			t.discard()
+		}
+		t.close()
+		if code(err) == codeIOErr {
+			return fmt.Errorf("sqlite: %w: %w", driver.ErrOutcomeUnknown, err)
+		}
+		return err
+	}
+	// By statement: Tx.Commit rolls back at the first SQLITE_BUSY.
 	err := retry(limit, func() error {
 		if t.shared == nil {
 			_, err := t.tx.ExecContext(ctx, commitSQL)
@@ -138,10 +154,15 @@ func (t *txn) rollback() error {
 		err = t.tx.Rollback()
 	}
 	if err != nil {
-		_ = t.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+		t.discard()
 	}
 	t.close()
 	return err
+}
+
+// discard keeps the connection from going back to the pool.
+func (t *txn) discard() {
+	_ = t.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 }
 
 // close gives the connection back. After a COMMIT by statement database/sql
@@ -150,7 +171,6 @@ func (t *txn) close() {
 	if t.tx != nil {
 		_ = t.tx.Rollback()
 	}
-	t.cancel()
 	_ = t.conn.Close()
 }
 
@@ -160,6 +180,12 @@ func (t *txn) stmt(i int) *sql.Stmt {
 		t.own[i] = t.tx.StmtContext(t.ctx, t.shared[i])
 	}
 	return t.own[i]
+}
+
+// exec runs a statement without parameters.
+func (t *txn) exec(i int) error {
+	_, err := t.stmt(i).ExecContext(t.ctx)
+	return err
 }
 
 // statements are the prepared statements of a Driver, by the constants below.
@@ -176,6 +202,10 @@ const (
 	stmtSettle
 	stmtSavepoint
 	stmtRelease
+	stmtDiscard
+	stmtMember
+	stmtMemberUndo
+	stmtMemberDone
 	stmtCommit
 	numStatements
 )
@@ -183,6 +213,7 @@ const (
 var statementSQL = [numStatements]string{
 	stmtGet: getSQL, stmtInsert: insertSQL, stmtUpdate: updateSQL, stmtDelete: deleteSQL, stmtDue: dueSQL,
 	stmtLock: lockSQL, stmtSettle: settleSQL, stmtSavepoint: savepointSQL, stmtRelease: releaseSQL, stmtCommit: commitSQL,
+	stmtDiscard: discardSQL, stmtMember: memberSQL, stmtMemberUndo: memberUndoSQL, stmtMemberDone: memberDoneSQL,
 }
 
 // prepared returns the statements. The first call checks the configuration; a

@@ -19,21 +19,14 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 	if r, ok := d.held.Get(p.Key); ok && r.Token != p.Token {
 		return inFlight(r, at(p.Now)), nil
 	}
-	r, write, err := d.peek(ctx, p)
+	r, fresh, write, err := d.peek(ctx, p)
 	if err != nil || !write {
 		return r, err
 	}
 	h := d.hash(p.Key)
-	err = d.write(ctx, func(t *txn) (bool, error) {
-		old, err := t.get(h, p.Key)
-		if err != nil {
-			return false, err
-		}
-		r, write = old.AfterClaim(p, at(p.Now))
-		if !write {
-			return false, nil
-		}
-		return true, t.put(h, old, r)
+	err = d.write(ctx, func(t *txn) (_ bool, err error) {
+		r, write, err = t.claim(h, p, fresh)
+		return write, err
 	})
 	if err != nil {
 		return driver.Record{}, err
@@ -41,15 +34,36 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 	return r, nil
 }
 
-// peek returns what the claim p would make of the record, and whether it has to be
-// written: only then is the writer needed.
-func (d *Driver) peek(ctx context.Context, p driver.ClaimParams) (r driver.Record, write bool, err error) {
-	old, err := d.read(ctx, p.Key)
+// claim claims a key, and returns what becomes of its record and whether that was
+// written. fresh says that there was no record a moment ago.
+func (t *txn) claim(h driver.KeyHash, p driver.ClaimParams, fresh bool) (r driver.Record, wrote bool, err error) {
+	now := at(p.Now)
+	if fresh {
+		r, _ = driver.Record{}.AfterClaim(p, now)
+		if ok, err := t.insert(h, r); ok || err != nil {
+			return r, ok, err
+		}
+	}
+	old, err := t.get(h, p.Key)
 	if err != nil {
 		return driver.Record{}, false, err
 	}
+	r, write := old.AfterClaim(p, now)
+	if write {
+		err = t.put(h, old, r)
+	}
+	return r, write, err
+}
+
+// peek returns what the claim p would make of the record, and whether it has to be
+// written: only then is the writer needed. fresh says that there is none.
+func (d *Driver) peek(ctx context.Context, p driver.ClaimParams) (r driver.Record, fresh, write bool, err error) {
+	old, err := d.read(ctx, p.Key)
+	if err != nil {
+		return driver.Record{}, false, false, err
+	}
 	r, write = old.AfterClaim(p, at(p.Now))
-	return r, write, nil
+	return r, old.State == driver.StateAbsent, write, nil
 }
 
 // inFlight is the answer to a duplicate while a transaction of this Driver holds
@@ -103,8 +117,25 @@ func (d *Driver) Complete(ctx context.Context, p driver.CompleteParams) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	return d.change(ctx, p.HolderParams, func(r driver.Record, now time.Time) (driver.Record, error) {
-		return r.AfterComplete(p, now)
+	h := d.hash(p.Key)
+	return d.write(ctx, func(t *txn) (bool, error) {
+		// What the claim is besides does not matter, unless it is not there any more.
+		claim := driver.Record{State: driver.StateInFlight, Token: p.Token, Fence: p.Fence}
+		next, err := claim.AfterComplete(p, at(p.Now))
+		if err != nil {
+			return false, err
+		}
+		if err = t.settle(h, next); err != driver.ErrNotHolder {
+			return true, err
+		}
+		old, err := t.get(h, p.Key)
+		if err != nil {
+			return false, err
+		}
+		if next, err = old.AfterComplete(p, at(p.Now)); err != nil {
+			return false, err
+		}
+		return true, t.put(h, old, next)
 	})
 }
 

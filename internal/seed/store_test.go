@@ -52,6 +52,8 @@ var kinds = []struct {
 	{"sqlite", do, createFile, openSQLite(do), false, false},
 	{"sqlite", doTx, createFile, openSQLite(doTx), false, true},
 	{"sqlite", doThenTx, createFile, openSQLite(doThenTx), false, false},
+	{"sqlite in groups", doTx, createFile, openSQLite(doTx, sqlite.GroupTransactions()), false, true},
+	{"sqlite in groups", doThenTx, createFile, openSQLite(doThenTx, sqlite.GroupTransactions()), false, false},
 	{"bolt", do, createFile, openBolt(do), true, false},
 	{"bolt", doTx, createFile, openBolt(doTx), true, false},
 	{"bolt", doThenTx, createFile, openBolt(doThenTx), true, false},
@@ -153,10 +155,10 @@ func openPostgres(w way) func(string, time.Duration) (opened, error) {
 
 func createFile(t *testing.T) string { return filepath.Join(t.TempDir(), "seed.db") }
 
-func openSQLite(w way) func(string, time.Duration) (opened, error) {
+func openSQLite(w way, opts ...sqlite.Option) func(string, time.Duration) (opened, error) {
 	return func(dsn string, wait time.Duration) (opened, error) {
 		ctx := context.Background()
-		drv, err := sqlite.Open(dsn)
+		drv, err := sqlite.Open(dsn, opts...)
 		if err != nil {
 			return opened{}, err
 		}
