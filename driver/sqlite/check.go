@@ -127,7 +127,7 @@ func (d *Driver) checkConn(ctx context.Context, conn *sql.Conn) error {
 	if file == "" {
 		return unsafe("the database is in memory or temporary: every connection would have its own; use a file")
 	}
-	_, err := d.checkPragmas(ctx, conn)
+	_, err := d.checkPragmas(ctx, conn, func() *sql.Row { return conn.QueryRowContext(ctx, journalModeSQL) })
 	return err
 }
 
@@ -143,9 +143,9 @@ type queryer interface {
 }
 
 // checkPragmas reads what durability and rollback rest on, on the connection that is
-// about to write, and whether its journal is a write-ahead log. Both are compiled every
-// time: SQLite answers the first of them when it is.
-func (d *Driver) checkPragmas(ctx context.Context, conn queryer) (wal bool, err error) {
+// about to write, and whether its journal is a write-ahead log. SQLite answers
+// synchronousSQL when it is compiled, so that it cannot be prepared.
+func (d *Driver) checkPragmas(ctx context.Context, conn queryer, journalMode func() *sql.Row) (wal bool, err error) {
 	var synchronous int
 	if err := conn.QueryRowContext(ctx, synchronousSQL).Scan(&synchronous); err != nil {
 		return false, err
@@ -157,7 +157,7 @@ func (d *Driver) checkPragmas(ctx context.Context, conn queryer) (wal bool, err 
 		return false, unsafe("synchronous is NORMAL: a power failure forgets granted claims; use _pragma=synchronous(FULL), or AllowLossOnPowerFailure")
 	}
 	var mode string
-	if err := conn.QueryRowContext(ctx, journalModeSQL).Scan(&mode); err != nil {
+	if err := journalMode().Scan(&mode); err != nil {
 		return false, err
 	}
 	switch mode = strings.ToLower(mode); mode {

@@ -91,13 +91,20 @@ func (d *Driver) beginOn(limit context.Context, st *statements, first func(*txn,
 		err = limit.Err()
 	}
 	if err == nil {
-		t.wal, err = d.checkPragmas(t.ctx, t.tx)
+		t.wal, err = d.checkPragmas(t.ctx, t.tx, t.journalMode)
 	}
 	if err != nil {
 		_ = t.rollback()
 		return nil, err
 	}
 	return t, nil
+}
+
+func (t *txn) journalMode() *sql.Row {
+	if t.shared == nil {
+		return t.tx.QueryRowContext(t.ctx, journalModeSQL)
+	}
+	return t.stmt(stmtJournalMode).QueryRowContext(t.ctx)
 }
 
 // Ends the transaction; SQLITE_BUSY leaves it open and may be tried again (a
@@ -199,6 +206,7 @@ const (
 	stmtDelete
 	stmtDue
 	stmtLock
+	stmtJournalMode
 	stmtSettle
 	stmtSavepoint
 	stmtRelease
@@ -212,7 +220,7 @@ const (
 
 var statementSQL = [numStatements]string{
 	stmtGet: getSQL, stmtInsert: insertSQL, stmtUpdate: updateSQL, stmtDelete: deleteSQL, stmtDue: dueSQL,
-	stmtLock: lockSQL, stmtSettle: settleSQL, stmtSavepoint: savepointSQL, stmtRelease: releaseSQL, stmtCommit: commitSQL,
+	stmtLock: lockSQL, stmtJournalMode: journalModeSQL, stmtSettle: settleSQL, stmtSavepoint: savepointSQL, stmtRelease: releaseSQL, stmtCommit: commitSQL,
 	stmtDiscard: discardSQL, stmtMember: memberSQL, stmtMemberUndo: memberUndoSQL, stmtMemberDone: memberDoneSQL,
 }
 
