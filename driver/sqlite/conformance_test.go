@@ -24,7 +24,7 @@ var configs = []struct {
 	{name: "truncate", query: "?_pragma=journal_mode(TRUNCATE)&_pragma=synchronous(EXTRA)&_pragma=busy_timeout(100)"},
 	{name: "groups", query: "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)",
 		driver: []sqlite.Option{sqlite.GroupTransactions()}},
-	{name: "groups, default dsn", query: "", driver: []sqlite.Option{sqlite.GroupTransactions()}},
+	{name: "groups on default dsn", query: "", driver: []sqlite.Option{sqlite.GroupTransactions()}},
 	{name: "one connection", query: "?_pragma=journal_mode(WAL)&_txlock=exclusive", conns: 1,
 		driver: []sqlite.Option{sqlite.WithSecret([]byte("s")), sqlite.WithNamespace("n"), sqlite.WithTable(`odd "name"`)}},
 }
