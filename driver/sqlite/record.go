@@ -46,7 +46,7 @@ type scanner interface{ Scan(dest ...any) error }
 type fields struct {
 	r                                        driver.Record
 	scope, id                                sql.NullString
-	state                                    int64
+	state, hold                              int64
 	token                                    []byte
 	created, lease, completed, retain, grace int64
 }
@@ -54,18 +54,19 @@ type fields struct {
 func (f *fields) dest(more ...any) []any {
 	return append([]any{
 		&f.scope, &f.id, &f.state, &f.r.Operation, &f.r.Fingerprint, &f.r.Summary, &f.token, &f.r.Fence, &f.r.Attempt,
-		&f.r.Hold, &f.r.Note, &f.created, &f.lease, &f.completed, &f.retain, &f.grace,
+		&f.hold, &f.r.Note, &f.created, &f.lease, &f.completed, &f.retain, &f.grace,
 	}, more...)
 }
 
 func (f *fields) record() (driver.Record, error) {
 	r := f.r
-	if len(f.token) != len(r.Token) || f.state <= int64(driver.StateAbsent) || f.state > int64(driver.StateReleased) {
+	if len(f.token) != len(r.Token) || f.state <= int64(driver.StateAbsent) || f.state > int64(driver.StateReleased) || f.hold&^1 != 0 {
 		return driver.Record{}, fmt.Errorf("sqlite: %w: a row of state %d", driver.ErrForeignRecord, f.state)
 	}
 	r.Key = driver.Key{Scope: f.scope.String, ID: f.id.String}
 	r.State = driver.State(f.state)
 	r.Token = driver.Token(f.token)
+	r.Hold = f.hold == 1
 	r.CreatedAt, r.LeaseUntil, r.CompletedAt = instant(f.created), instant(f.lease), instant(f.completed)
 	r.RetainUntil, r.GraceUntil = instant(f.retain), instant(f.grace)
 	return r, nil

@@ -17,8 +17,10 @@ const (
 )
 
 // Reads the index of what is due. Run outside a transaction to look, without a lock; inside
-// one under the write lock, before the same records are changed.
-const dueSQL = `SELECT kh, ` + columns + `, result IS NOT NULL FROM idem_keys WHERE due_us <= ? ORDER BY due_us LIMIT ?`
+// one under the write lock, before the same records are changed. A row that scan would
+// refuse is left alone, and keeps no other from being purged.
+const dueSQL = `SELECT kh, ` + columns + `, result IS NOT NULL FROM idem_keys
+WHERE due_us <= ? AND state BETWEEN 1 AND 3 AND hold IN (0, 1) AND length(token) = 16 ORDER BY due_us LIMIT ?`
 
 // Purge implements [driver.Driver]. It deletes in small transactions; when one
 // fails, or ctx ends between two, it returns what was deleted before and the error.
