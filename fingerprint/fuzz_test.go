@@ -3,7 +3,10 @@ package fingerprint
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math/big"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -94,4 +97,77 @@ func same(a, b any) bool {
 		return true
 	}
 	return a == b
+}
+
+// FuzzBytes: two lists of parts have one fingerprint exactly when they are equal. The
+// lists are cut from two texts at a byte.
+func FuzzBytes(f *testing.F) {
+	f.Add([]byte("a,b"), []byte("ab"), byte(','))
+	f.Add([]byte(",,"), []byte(","), byte(','))
+	f.Add([]byte("a\x00b"), []byte("a\x00\x00b"), byte(0))
+	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\x01a,"), []byte(",a"), byte(','))
+	f.Fuzz(func(t *testing.T, a, b []byte, at byte) {
+		x, y := bytes.Split(a, []byte{at}), bytes.Split(b, []byte{at})
+		if got, want := Bytes(x...) == Bytes(y...), slices.EqualFunc(x, y, bytes.Equal); got != want {
+			t.Errorf("%q and %q: one fingerprint %t, equal %t", x, y, got, want)
+		}
+		if len(a) > 0 && Bytes(a) == Bytes(append([][]byte{nil}, a)...) {
+			t.Errorf("%q: an empty part more is the same", a)
+		}
+	})
+}
+
+// FuzzFields: two texts have one fingerprint of a field exactly when encoding/json reads
+// the same value there, or nothing there in both.
+func FuzzFields(f *testing.F) {
+	for _, pointer := range []string{"", "/a", "/a/b", "/0", "/a~1b", "/~0", "/", "/a/-", "/00", "a", "/~2"} {
+		f.Add([]byte(`{"a":{"b":1},"c":2}`), []byte(`{"c":3,"a":{"b":1.0}}`), pointer)
+		f.Add([]byte(`[null]`), []byte(`[]`), pointer)
+		f.Add([]byte(`{"a/b":1,"~":2,"":3}`), []byte(`{"a":[0],"0":1}`), pointer)
+	}
+	f.Fuzz(func(t *testing.T, a, b []byte, pointer string) {
+		fa, errA := Fields(a, pointer)
+		fb, errB := Fields(b, pointer)
+		if errors.Is(errA, ErrInvalidPointer) != errors.Is(errB, ErrInvalidPointer) {
+			t.Errorf("%q: %v and %v", pointer, errA, errB)
+		}
+		if errA != nil || errB != nil {
+			return
+		}
+		va, okA := field(read(t, a), pointer)
+		vb, okB := field(read(t, b), pointer)
+		if got, want := fa == fb, okA == okB && same(va, vb); got != want {
+			t.Errorf("%q of %q and %q: one fingerprint %t, one value %t", pointer, a, b, got, want)
+		}
+		if c, err := Fields(a, pointer, "/another"); err == nil && pointer != "/another" && c == fa {
+			t.Errorf("%q: another set of pointers has the same fingerprint", pointer)
+		}
+	})
+}
+
+// field is RFC 6901 over what encoding/json reads.
+func field(v any, pointer string) (any, bool) {
+	if pointer == "" {
+		return v, true
+	}
+	for token := range strings.SplitSeq(pointer[1:], "/") {
+		token = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+		switch at := v.(type) {
+		case map[string]any:
+			next, ok := at[token]
+			if !ok {
+				return nil, false
+			}
+			v = next
+		case []any:
+			i, err := strconv.Atoi(token)
+			if err != nil || strconv.Itoa(i) != token || i < 0 || i >= len(at) {
+				return nil, false
+			}
+			v = at[i]
+		default:
+			return nil, false
+		}
+	}
+	return v, true
 }
