@@ -24,7 +24,7 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 	if err != nil {
 		return driver.Record{}, err
 	}
-	return a.decode(h)
+	return a.decode(h, p.Key)
 }
 
 // Renew implements [driver.Driver].
@@ -76,13 +76,18 @@ func (d *Driver) Get(ctx context.Context, p driver.GetParams) (driver.Record, er
 	if a.record == "" {
 		return driver.Record{Now: a.now}, nil
 	}
-	return a.decode(h)
+	return a.decode(h, p.Key)
 }
 
-func (a answer) decode(h driver.KeyHash) (driver.Record, error) {
+// decode reads the record of k. What stands for scope and ID in it is for people to
+// read, and may have been changed: the record is that of its hash.
+func (a answer) decode(h driver.KeyHash, k driver.Key) (driver.Record, error) {
 	r, err := decode(a.record, h)
 	if err != nil {
 		return driver.Record{}, err
+	}
+	if r.Key != (driver.Key{}) {
+		r.Key = k
 	}
 	r.Now = a.now
 	return r, nil

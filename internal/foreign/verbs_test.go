@@ -111,7 +111,9 @@ func records() (all [][]byte) {
 		whole := r.AppendBinary(nil, hash)
 		newer := append([]byte{2}, whole[1:]...)
 		other := r.AppendBinary(nil, driver.KeyHash{})
-		all = append(all, whole, whole[:len(whole)-1], whole[:20], newer, other)
+		renamed := r
+		renamed.Key.Scope = "another"
+		all = append(all, whole, whole[:len(whole)-1], whole[:20], newer, other, renamed.AppendBinary(nil, hash))
 	}
 	return append(all, nil, []byte("locked by 42"))
 }
