@@ -17,7 +17,7 @@ import (
 )
 
 // So many sequences take seconds; -rapid.checks asks for more.
-func init() { _ = flag.Set("rapid.checks", "60") }
+func init() { _ = flag.Set("rapid.checks", "50") }
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
@@ -63,11 +63,16 @@ func plan(steps []step) []call {
 	for _, s := range steps {
 		calls = append(calls, m.plan(s))
 	}
-	for i := range keys {
-		for _, later := range []time.Duration{0, lease, retention, keep, grace} {
-			m.now = m.now.Add(later)
+	for _, later := range []time.Duration{0, lease, retention, keep} {
+		m.now = m.now.Add(later)
+		for i := range keys {
 			calls = append(calls, m.get(i, m.now))
 		}
+		for _, s := range states {
+			calls = append(calls, m.list(step{State: s, Limit: keys}))
+		}
+	}
+	for i := range keys {
 		want := fmt.Sprint(m.rows[i], " rows")
 		calls = append(calls, call{text: "rows of " + key(i).ID, want: want, ask: func(ctx context.Context, d session) string {
 			if d.tx == nil {

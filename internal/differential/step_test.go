@@ -45,6 +45,9 @@ var verbs = []verb{
 	inTx, inTx, completeTx, invalid, cancelled,
 }
 
+// states are those that can be listed.
+var states = []driver.State{driver.StateInFlight, driver.StateUnknown, driver.StateComplete, driver.StateExpired}
+
 // ending is how a transaction ends.
 type ending string
 
@@ -105,10 +108,8 @@ var some = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 		Note:    one("note", 4, "by hand", "π ≠ 3"),
 		End:     rapid.SampledFrom([]ending{commit, commit, discard, rollback, commitOther}).Draw(t, "end"),
 		Limit:   rapid.IntRange(1, 3).Draw(t, "limit"),
-		State: rapid.SampledFrom([]driver.State{
-			driver.StateInFlight, driver.StateUnknown, driver.StateComplete, driver.StateExpired,
-		}).Draw(t, "state"),
-		Spoil: rapid.IntRange(0, len(spoils)-1).Draw(t, "spoil"),
+		State:   rapid.SampledFrom(states).Draw(t, "state"),
+		Spoil:   rapid.IntRange(0, len(spoils)-1).Draw(t, "spoil"),
 	}
 }), 0, 20)
 
