@@ -1,13 +1,14 @@
-# Targets: test, e2e, faults, faults-slice, fuzz, docs, docs-check, lint, bench, bench-packages, cover, ci.
+# Targets: test, e2e, faults, faults-slice, fuzz, soak, differential, vuln, docs, docs-check, lint, bench, bench-packages, cover, ci.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 REPORT := build/conformance.jsonl
 GUARANTEES := go run ./internal/cmd/guarantees -readme README.md -out docs/guarantees.md
 
 # Programs are built in checkouts that git does not trust, too.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-.PHONY: test e2e faults faults-slice fuzz docs docs-check docs-compare fmt-check vet staticcheck lint bench bench-packages bench-once cover mod-check ci clean
+.PHONY: test e2e faults faults-slice fuzz soak differential vuln docs docs-check docs-compare fmt-check vet staticcheck lint bench bench-packages bench-once cover mod-check ci clean
 
 # Every test against real servers, with the race detector. A skipped test is a
 # failure. V=1 prints a line for each test.
@@ -35,6 +36,27 @@ faults-slice:
 FUZZTIME := 5m
 fuzz:
 	scripts/fuzz $(FUZZTIME)
+
+# Claims, replays and a purge beside them on each driver, in a store of a million
+# records: memory and goroutines stay flat. One driver: make soak SOAK=redis
+SOAK := .
+SOAK_KEYS := 1000000
+SOAK_FOR := 3m
+soak:
+	scripts/install-servers
+	IDEM_REQUIRE_ALL=1 go test -count 1 -v -timeout 3h -run 'TestSoak/$(SOAK)' ./internal/soak -soak.keys $(SOAK_KEYS) -soak.for $(SOAK_FOR)
+
+# Many random sequences of verbs on all drivers; make test has some.
+CHECKS := 5000
+differential:
+	scripts/install-servers
+	IDEM_REQUIRE_ALL=1 go test -count 1 -timeout 3h ./internal/differential -rapid.checks $(CHECKS)
+
+# Known vulnerabilities in what each module calls, tests included. It asks
+# vuln.go.dev, or a copy: make vuln VULNDB=file:///srv/vulndb
+VULNDB := https://vuln.go.dev
+vuln:
+	scripts/vuln $(GOVULNCHECK) $(VULNDB)
 
 # Writes docs/guarantees.md and the table of README.md from what the conformance
 # suite found.
