@@ -251,6 +251,7 @@ func (u unreadable) Claim(ctx context.Context, p driver.ClaimParams) (driver.Rec
 		HolderParams: driver.HolderParams{Key: p.Key, Token: p.Token, Fence: r.Fence},
 		Result:       []byte("\x01\x00result-s3cret"), Retention: time.Hour,
 	}, r.Now)
+	r.Token[0]++ // somebody else's
 	return r, err
 }
 
