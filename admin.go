@@ -67,7 +67,7 @@ func (o *Operation[R]) Lookup(ctx context.Context, key Key) (Found[R], error) {
 		return found, err
 	}
 	if found.State == StateComplete {
-		res, err := o.result(replay(rec), found.Value, nil)
+		res, err := o.result(replay(rec), &found.Value, nil)
 		found.Value, found.Err = res.Value, err
 	}
 	return found, nil
@@ -90,7 +90,7 @@ func (o *Operation[R]) Resolve(ctx context.Context, key Key, reason string, valu
 	if !utf8.ValidString(reason) || strings.IndexByte(reason, 0) >= 0 {
 		return fmt.Errorf("idem: %w: reason is not valid UTF-8 without NUL", ErrInvalidArgument)
 	}
-	_, w := o.judge(value, err)
+	w := o.judge(new(R), value, err)
 	if w.says == saysNothing {
 		return fmt.Errorf("idem: %w: err is neither final nor not applied: %w", ErrInvalidArgument, err)
 	}
@@ -137,11 +137,12 @@ func (e *engine) resolve(ctx context.Context, key Key, seen driver.Record, w wor
 	default:
 		return refuse(a, rec, req, rec.Now)
 	}
-	holder := driver.HolderParams{Key: key, Token: token, Fence: rec.Fence}
+	rec.Key = key
+	c := &claimed{rec: rec}
+	holder := c.holder()
 	if rec.Attempt != seen.Attempt+1 || !rec.CreatedAt.Equal(seen.CreatedAt) {
 		// Somebody resolved it, or ran, since it was looked at: what the person found
 		// out was about an attempt that is not the last any more.
-		c := &claimed{rec: rec, holder: holder}
 		e.release(ctx, c, c.tookOver())
 		if c.tookOver() {
 			return &InFlightError{RetryAfter: time.Millisecond}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/idem-go/idem/driver"
 )
@@ -49,16 +50,24 @@ func NewBatch[R, B any](drv driver.BatchDriver[B], cfg Config) (*BatchOperation[
 //   - [*NotStoredError]: the value cannot be encoded or is over [Config.MaxResult];
 //     nothing was sent
 func (o *BatchOperation[R, B]) DoBatch(ctx context.Context, key Key, fp Fingerprint, value R, batch B, opts ...CallOption) (Result[R], error) {
-	value, w := o.judge(value, nil)
+	c := &doBatchCall[R, B]{}
+	w := o.judge(&c.value, value, nil)
 	if w.notStored != nil {
 		return Result[R]{}, fmt.Errorf("idem: %w", w.notStored)
 	}
-	m := &inBatch[B]{e: o.e, drv: o.drv, batch: batch, outcome: w.outcome}
-	ans, err := o.e.do(ctx, key, fp, m, opts)
-	if m.attempted && errors.Is(err, driver.ErrOutcomeUnknown) {
-		return Result[R]{Value: value}, err
+	c.mode = inBatch[B]{e: o.e, drv: o.drv, batch: batch, outcome: w.outcome}
+	ans, err := o.e.do(ctx, &c.call, key, fp, &c.mode, opts)
+	if c.mode.attempted && errors.Is(err, driver.ErrOutcomeUnknown) {
+		return Result[R]{Value: c.value}, err
 	}
-	return o.result(ans, value, err)
+	return o.result(ans, &c.value, err)
+}
+
+// doBatchCall is the memory of one call of DoBatch.
+type doBatchCall[R, B any] struct {
+	call
+	mode  inBatch[B]
+	value R
 }
 
 // inBatch claims, runs and settles in one step.
@@ -89,6 +98,6 @@ func (m *inBatch[B]) own(err error) error {
 }
 
 // run is called only when a driver has claimed the key and gone no further.
-func (m *inBatch[B]) run(context.Context, *claimed) (answer, error) {
+func (m *inBatch[B]) run(context.Context, *claimed, time.Time) (answer, error) {
 	return answer{}, &StoreError{Verb: "batch", Err: errors.New("the driver left the claim in flight")}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 )
 
 // Codec encodes the results of an operation. It is used concurrently.
@@ -32,17 +33,21 @@ func defaultCodec[R any]() (Codec, error) {
 
 type rawCodec struct{}
 
-func (rawCodec) Marshal(v any) ([]byte, error) {
+// Marshal takes a pointer: unlike a string, it is not copied to be passed.
+func (c rawCodec) Marshal(v any) ([]byte, error) { return c.append(nil, v), nil }
+
+// append appends the encoding of the value that v points to.
+func (rawCodec) append(b []byte, v any) []byte {
 	switch v := v.(type) {
-	case string:
-		return []byte(v), nil
-	case []byte:
-		if v == nil {
-			return nil, nil
+	case *string:
+		b = append(slices.Grow(b, len(*v)), *v...)
+	case *[]byte:
+		if *v != nil {
+			b = append(slices.Grow(b, 1+len(*v)), 0) // one byte tells empty from nil
+			b = append(b, *v...)
 		}
-		return append([]byte{0}, v...), nil // one byte tells empty from nil
 	}
-	return nil, fmt.Errorf("%T is neither string nor []byte", v)
+	return b
 }
 
 func (rawCodec) Unmarshal(data []byte, v any) error {

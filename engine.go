@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem/driver"
@@ -59,19 +58,24 @@ type mode interface {
 	// own returns what the caller gets for an error of claim that says nothing about
 	// the store to others, and nil for one that does.
 	own(err error) error
-	// run is called once, when the key is ours. It sets the ending of c.flight.
-	run(ctx context.Context, c *claimed) (answer, error)
+	// run is called once, when the key is ours, as was learnt just now. It ends
+	// c.flight when there is an outcome.
+	run(ctx context.Context, c *claimed, now time.Time) (answer, error)
 }
 
 // claimed is a key that is ours.
 type claimed struct {
-	rec    driver.Record
-	holder driver.HolderParams
-	sent   time.Time // just before the claim was sent: what the lease is counted from here
+	rec    driver.Record // as it was granted, with its key: followers read it
+	sent   time.Time     // just before the claim was sent: what the lease is counted from here
 	flight *flight
 
 	lease lease // of a claim outside a transaction
 	run   Run   // what fn learns about it
+}
+
+// holder names the claim to the store.
+func (c *claimed) holder() driver.HolderParams {
+	return driver.HolderParams{Key: c.rec.Key, Token: c.rec.Token, Fence: c.rec.Fence}
 }
 
 // tookOver reports whether an earlier attempt may have been applied, so that
@@ -81,32 +85,36 @@ func (c *claimed) tookOver() bool { return c.rec.Attempt > 1 }
 // now estimates the store's clock, without comparing it with ours.
 func (c *claimed) now() time.Time { return driver.Micro(c.rec.Now.Add(time.Since(c.sent))) }
 
-// completed hands an outcome that has been stored to the followers, and returns
+// completed lets the followers go with an outcome that has been stored, and returns
 // the answer of the caller that ran.
 func (c *claimed) completed(e *engine, w work) answer {
-	now := c.now()
-	rec := c.rec
-	rec.State, rec.Result, rec.Now, rec.CompletedAt = driver.StateComplete, w.outcome, now, now
-	rec.RetainUntil = now.Add(e.cfg.Retention)
-	rec.GraceUntil = rec.RetainUntil.Add(e.cfg.Grace)
-	e.flights.learn(c.flight, rec, nil)
-	return c.answer(w)
+	a := c.answer(w)
+	e.flights.end(c.rec.Key, c.flight, func() ending {
+		rec := c.rec
+		rec.State, rec.Result, rec.Now, rec.CompletedAt = driver.StateComplete, w.outcome, a.completedAt, a.completedAt
+		rec.RetainUntil = a.completedAt.Add(e.cfg.Retention)
+		rec.GraceUntil = rec.RetainUntil.Add(e.cfg.Grace)
+		return ending{rec: rec}
+	})
+	return a
 }
 
 func (c *claimed) answer(w work) answer {
 	return answer{attempt: c.rec.Attempt, completedAt: c.now(), notStored: w.notStored}
 }
 
-func (e *engine) request(key Key, fp Fingerprint) (request, error) {
+// request checks what a call asks for, and writes it down.
+func (e *engine) request(c *call, key Key, fp Fingerprint) error {
 	if err := key.Validate(); err != nil {
-		return request{}, fmt.Errorf("idem: %w", err)
+		return fmt.Errorf("idem: %w", err)
 	}
 	if err := fp.validate(); err != nil {
-		return request{}, fmt.Errorf("idem: %w", err)
+		return fmt.Errorf("idem: %w", err)
 	}
-	return request{
-		key: key, operation: e.cfg.Name, fingerprint: fp.encode(), summary: fp.summary, hold: e.cfg.Policy == Hold,
-	}, nil
+	c.req = request{
+		key: key, operation: e.cfg.Name, fingerprint: fp.encode(c.sum[:0]), summary: fp.summary, hold: e.cfg.Policy == Hold,
+	}
+	return nil
 }
 
 func (e *engine) claimParams(req request, token driver.Token) driver.ClaimParams {
@@ -118,10 +126,17 @@ func (e *engine) claimParams(req request, token driver.Token) driver.ClaimParams
 	}
 }
 
+// call is the memory of one call, allocated with what knows its types.
+type call struct {
+	req      request
+	sum      [48]byte // of the fingerprint, unless it is longer
+	flight   flight   // its own, if it leads one
+	patience patience
+}
+
 // do is the life of a call: lead the flight of the key, or follow it.
-func (e *engine) do(ctx context.Context, key Key, fp Fingerprint, m mode, opts []CallOption) (answer, error) {
-	req, err := e.request(key, fp)
-	if err != nil {
+func (e *engine) do(ctx context.Context, c *call, key Key, fp Fingerprint, m mode, opts []CallOption) (answer, error) {
+	if err := e.request(c, key, fp); err != nil {
 		return answer{}, err
 	}
 	wait, err := e.wait(opts)
@@ -134,27 +149,21 @@ func (e *engine) do(ctx context.Context, key Key, fp Fingerprint, m mode, opts [
 	if ctx.Err() != nil {
 		return answer{}, fmt.Errorf("idem: %w", ended(ctx))
 	}
-	c := &call{patience: patience{limit: wait}}
 	p := &c.patience
+	p.limit = wait
 	defer e.flights.stop(p)
 	for fresh := false; ; fresh = true {
 		f, leader := e.flights.join(key, &c.flight)
 		if leader {
-			return e.lead(ctx, req, f, m, p)
+			return e.lead(ctx, &c.req, f, m, p)
 		}
-		switch ans, n, err := e.follow(ctx, req, f, p, fresh); n {
+		switch ans, n, err := e.follow(ctx, c.req, f, p, fresh); n {
 		case answered:
 			return ans, err
 		case askAlone:
-			return e.lead(ctx, req, &c.flight, m, p)
+			return e.lead(ctx, &c.req, &c.flight, m, p)
 		}
 	}
-}
-
-// call is the memory of one call: the flight is its own, if it leads one.
-type call struct {
-	flight   flight
-	patience patience
 }
 
 // wait returns how long the call may wait.
@@ -178,80 +187,60 @@ func (e *engine) wait(opts []CallOption) (time.Duration, error) {
 const maxClaims = 8
 
 // lead claims the key, waiting for its holder if it may, and runs fn.
-func (e *engine) lead(ctx context.Context, req request, f *flight, m mode, p *patience) (answer, error) {
-	defer e.flights.end(req.key, f) // also when fn panics
+func (e *engine) lead(ctx context.Context, req *request, f *flight, m mode, p *patience) (answer, error) {
+	defer e.flights.end(req.key, f, nothingLearnt) // also when fn panics
 	for claims := 0; claims < maxClaims; claims++ {
 		token, sent := driver.NewToken(), time.Now()
-		rec, err := m.claim(ctx, e.claimParams(req, token))
+		rec, err := m.claim(ctx, e.claimParams(*req, token))
 		if err != nil {
 			if own := m.own(err); own != nil {
 				return answer{}, own
 			}
 			err = wrap(ctx, "claim", err)
 			if deadline, ok := ctx.Deadline(); ctx.Err() == nil && !(ok && !time.Now().Before(deadline)) {
-				e.flights.learn(f, driver.Record{}, err) // the store's failure, and not only ours
+				// The store's failure, and not only ours.
+				e.flights.end(req.key, f, func() ending { return ending{err: err} })
 			}
 			return answer{}, err
 		}
-		next := decide(rec, req, token, rec.Now)
+		next := decide(rec, *req, token, rec.Now)
 		if next == actRun {
-			e.flights.announce(f, rec, true)
-			return m.run(ctx, &claimed{
-				rec: rec, sent: sent, flight: f,
-				holder: driver.HolderParams{Key: req.key, Token: token, Fence: rec.Fence},
-			})
+			c, now := &claimed{rec: rec, sent: sent, flight: f}, time.Now()
+			c.rec.Key = req.key // which a driver may not store
+			e.flights.announce(f, &c.rec, now, true)
+			return m.run(ctx, c, now)
 		}
 		if next == actInFlight && p.limit > 0 {
-			e.flights.announce(f, rec, false)
-			if rec, err = e.watch(ctx, req, rec, p); err != nil {
+			held := rec
+			e.flights.announce(f, &held, time.Now(), false)
+			if rec, err = e.watch(ctx, *req, rec, p); err != nil {
 				return answer{}, err
 			}
 			claims = 0
-			next = decide(rec, req, driver.Token{}, rec.Now)
+			next = decide(rec, *req, driver.Token{}, rec.Now)
 		}
 		switch next {
 		case actClaim, actTakeover:
 			continue
 		}
-		e.flights.learn(f, rec, nil)
+		e.flights.end(req.key, f, func() ending { return ending{rec: rec} })
 		if next == actReplay {
 			ans := replay(rec)
 			ans.replayed = rec.Token != token // the outcome of this call's own batch is none
 			return ans, nil
 		}
-		return answer{}, refuse(next, rec, req, rec.Now)
+		return answer{}, refuse(next, rec, *req, rec.Now)
 	}
 	return answer{}, &StoreError{Verb: "claim", Err: errors.New("the driver does not grant a key that nobody holds")}
 }
 
-// nest is what a call leaves in the context of its fn.
-type nest struct {
-	outer *nest
-	drv   driver.Driver
-	key   Key
-	inTx  bool
-	ended atomic.Bool // fn has returned; what it started may go on with its context
-}
-
-type nestKey struct{}
-
-func (e *engine) nest(ctx context.Context, key Key, inTx bool) (context.Context, *nest) {
-	outer, _ := ctx.Value(nestKey{}).(*nest)
-	n := &nest{outer: outer, drv: e.drv, key: key, inTx: inTx}
-	return context.WithValue(ctx, nestKey{}, n), n
-}
-
-// end is called when fn has returned.
-func (n *nest) end() { n.ended.Store(true) }
-
 // refuseNested refuses a call that would wait for the call it is made in.
 func (e *engine) refuseNested(ctx context.Context, key Key) error {
-	n, _ := ctx.Value(nestKey{}).(*nest)
-	for ; n != nil; n = n.outer {
-		if n.drv != e.drv || n.ended.Load() {
+	for n := nestOf(ctx); n != nil; n = nestOf(n.Context) {
+		if n.e.drv != e.drv || n.ended.Load() {
 			continue
 		}
-		if n.key == key {
+		if *n.key == key {
 			return fmt.Errorf("idem: %w: fn already holds this key", ErrNested)
 		}
 		if n.inTx && e.single {

@@ -72,9 +72,8 @@ func (f Fingerprint) validate() error {
 	return nil
 }
 
-// encode returns the stored form: version, length of the recipe, recipe, sum.
-func (f Fingerprint) encode() []byte {
-	b := make([]byte, 0, 2+len(f.recipe)+len(f.sum))
+// encode appends the stored form: version, length of the recipe, recipe, sum.
+func (f Fingerprint) encode(b []byte) []byte {
 	b = append(b, fingerprintVersion, byte(len(f.recipe)))
 	b = append(b, f.recipe...)
 	return append(b, f.sum...)

@@ -24,27 +24,23 @@ type flight struct {
 	done  chan struct{} // closed when the flight has ended
 
 	// Guarded by flights.mu.
-	holder  driver.Record // the record in flight: the leader's claim, or somebody else's
-	readAt  time.Time     // when it was read
-	running bool          // the claim is the leader's, and it renews the lease
-	known   bool          // holder is known
+	holder  *driver.Record // the record in flight: the leader's claim, or somebody else's; not changed any more
+	readAt  time.Time      // when it was read
+	running bool           // the claim is the leader's, and it renews the lease
+	joined  bool           // it is the one that others find
 	ended   bool
 
-	// Set before the flight ends. With neither, the key was given up, and whoever
-	// follows has to claim it.
+	last *ending // set before the flight ends; nil when it has taught nobody anything
+}
+
+// ending is what a flight taught its followers: a record, or a failure of the store.
+// With neither, the key was given up, and whoever follows has to claim it.
+type ending struct {
 	rec driver.Record
 	err error
 }
 
-// learn tells the followers what the flight ends with: a record, or a failure of
-// the store. A flight that has ended before is no longer followed.
-func (s *flights) learn(f *flight, rec driver.Record, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !f.ended {
-		f.rec, f.err = rec, err
-	}
-}
+func nothingLearnt() ending { return ending{} }
 
 // join returns the flight of a key, and whether the caller leads it: then it is own.
 func (s *flights) join(key Key, own *flight) (f *flight, leader bool) {
@@ -53,7 +49,7 @@ func (s *flights) join(key Key, own *flight) (f *flight, leader bool) {
 	if f, ok := s.byKey[key]; ok {
 		if f.done == nil {
 			f.ready, f.done = make(chan struct{}), make(chan struct{})
-			if f.known {
+			if f.holder != nil {
 				close(f.ready)
 			}
 		}
@@ -63,35 +59,38 @@ func (s *flights) join(key Key, own *flight) (f *flight, leader bool) {
 		s.byKey = make(map[Key]*flight)
 	}
 	s.byKey[key] = own
+	own.joined = true
 	return own, true
 }
 
 // announce tells the followers who holds the key.
-func (s *flights) announce(f *flight, holder driver.Record, running bool) {
+func (s *flights) announce(f *flight, holder *driver.Record, readAt time.Time, running bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f.holder, f.readAt, f.running = holder, time.Now(), running
-	if !f.known && f.ready != nil {
+	if f.holder == nil && f.ready != nil && !f.ended {
 		close(f.ready)
 	}
-	f.known = true
+	f.holder, f.readAt, f.running = holder, readAt, running
 }
 
-// end lets the followers go. The second call does nothing.
-func (s *flights) end(key Key, f *flight) {
+// end lets the followers go, with what they are told by last, which is asked only if
+// there are any. The second call does nothing.
+func (s *flights) end(key Key, f *flight, last func() ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.ended {
 		return
 	}
 	f.ended = true
-	if s.byKey[key] == f {
+	if f.joined {
 		delete(s.byKey, key)
 	}
 	if f.done == nil {
 		return
 	}
-	if !f.known {
+	e := last()
+	f.last = &e
+	if f.holder == nil {
 		close(f.ready)
 	}
 	close(f.done)
@@ -102,12 +101,15 @@ func (s *flights) end(key Key, f *flight) {
 func (s *flights) state(f *flight, lease time.Duration) (holder driver.Record, running bool, busy error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	elapsed := time.Since(f.readAt)
-	if f.running && !f.holder.LeaseUntil.IsZero() {
-		// The lease is renewed at a third, so that two thirds remain at the least.
-		return f.holder, true, &InFlightError{RetryAfter: max(lease-elapsed, lease*2/3)}
+	if f.holder != nil {
+		holder = *f.holder
 	}
-	return f.holder, f.running, inFlight(f.holder, f.holder.Now.Add(elapsed))
+	elapsed := time.Since(f.readAt)
+	if f.running && !holder.LeaseUntil.IsZero() {
+		// The lease is renewed at a third, so that two thirds remain at the least.
+		return holder, true, &InFlightError{RetryAfter: max(lease-elapsed, lease*2/3)}
+	}
+	return holder, f.running, inFlight(holder, holder.Now.Add(elapsed))
 }
 
 // patience is how long one call may wait in all, counted from its first wait.
@@ -169,21 +171,22 @@ func (e *engine) follow(ctx context.Context, req request, f *flight, p *patience
 			return answer{}, n, err
 		}
 	}
+	rec, err := f.last.rec, f.last.err
 	switch {
-	case f.err != nil:
-		return answer{}, answered, f.err
-	case f.rec.State == driver.StateAbsent:
+	case err != nil:
+		return answer{}, answered, err
+	case rec.State == driver.StateAbsent:
 		return answer{}, joinAgain, nil
 	}
-	switch a := decide(f.rec, req, driver.Token{}, f.rec.Now); {
+	switch a := decide(rec, req, driver.Token{}, rec.Now); {
 	case a == actReplay:
-		return replay(f.rec), answered, nil
+		return replay(rec), answered, nil
 	case a == actClaim || a == actTakeover:
 		return answer{}, joinAgain, nil
 	case a == actInFlight && p.limit > 0: // the leader did not wait, but this call does
 		return answer{}, joinAgain, nil
-	case fresh || f.rec.State == driver.StateComplete && a == actMismatch:
-		return answer{}, answered, refuse(a, f.rec, req, f.rec.Now)
+	case fresh || rec.State == driver.StateComplete && a == actMismatch:
+		return answer{}, answered, refuse(a, rec, req, rec.Now)
 	}
 	return answer{}, joinAgain, nil
 }

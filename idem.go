@@ -123,50 +123,72 @@ func (o *Operation[R]) Do(ctx context.Context, key Key, fp Fingerprint, fn func(
 	if fn == nil {
 		return Result[R]{}, fmt.Errorf("idem: %w: fn is nil", ErrInvalidArgument)
 	}
-	var value R
-	m := &leased{e: o.e, exec: func(ctx context.Context, run *Run) (w work) {
-		value, w = o.judge(fn(ctx, run))
-		return w
-	}}
-	ans, err := o.e.do(ctx, key, fp, m, opts)
-	return o.result(ans, value, err)
+	c := &doCall[R]{o: o, fn: fn}
+	c.mode = leased{e: o.e, fn: c}
+	ans, err := o.e.do(ctx, &c.call, key, fp, &c.mode, opts)
+	return o.result(ans, &c.value, err)
 }
 
-// judge turns what fn returned into what is stored, and into the value that every
-// caller will see.
-func (o *Operation[R]) judge(v R, err error) (R, work) {
+// doCall is the memory of one call of Do.
+type doCall[R any] struct {
+	call
+	mode  leased
+	o     *Operation[R]
+	fn    func(context.Context, *Run) (R, error)
+	value R
+}
+
+func (c *doCall[R]) exec(ctx context.Context, run *Run) work {
+	v, err := c.fn(ctx, run)
+	return c.o.judge(&c.value, v, err)
+}
+
+// judge turns what fn returned into what is stored, and puts the value that every
+// caller will see into seen.
+func (o *Operation[R]) judge(seen *R, v R, err error) work {
 	if err != nil {
-		var zero R
-		return zero, o.e.failed(err)
+		return o.e.failed(err)
 	}
-	outcome, refused := o.e.cfg.encode(v)
+	*seen = v
+	outcome, refused := o.encode(seen)
 	if refused == nil {
-		back, err := o.decode(outcome[2:])
-		if err == nil {
-			return back, work{says: saysDone, outcome: outcome}
+		if err = o.decode(outcome[2:], seen); err == nil {
+			return work{says: saysDone, outcome: outcome}
 		}
+		*seen = v
 		outcome, refused = notStored(fmt.Sprintf("a %T cannot be decoded again", v))
 		refused.Err = err
 	}
-	return v, work{says: saysDone, outcome: outcome, notStored: refused}
+	return work{says: saysDone, outcome: outcome, notStored: refused}
 }
 
-func (o *Operation[R]) decode(payload []byte) (v R, err error) {
+// encode returns the outcome to store for the value that v points to; see [Config.encode].
+func (o *Operation[R]) encode(v *R) ([]byte, *NotStoredError) {
+	if raw, ok := o.e.cfg.Codec.(rawCodec); ok {
+		return o.e.cfg.fit(raw.append([]byte{outcomeVersion, byte(kindValue)}, v))
+	}
+	return o.e.cfg.encode(*v)
+}
+
+// decode reads a value into what v points to, which may have been used.
+func (o *Operation[R]) decode(payload []byte, v *R) (err error) {
+	var zero R
+	*v = zero
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the codec panicked: %v", p)
 		}
 	}()
-	err = o.e.cfg.Codec.Unmarshal(payload, &v)
-	return v, err
+	return o.e.cfg.Codec.Unmarshal(payload, v)
 }
 
-// result gives an answer its type. Value is that of the caller whose fn ran.
-func (o *Operation[R]) result(ans answer, value R, err error) (Result[R], error) {
+// result gives an answer its type. Value is that of the caller whose fn ran; for
+// another one it is overwritten.
+func (o *Operation[R]) result(ans answer, value *R, err error) (Result[R], error) {
 	res := Result[R]{Replayed: ans.replayed, Attempt: ans.attempt, CompletedAt: ans.completedAt}
 	if !ans.replayed {
 		if ans.attempt > 0 { // fn reached an outcome, recorded or not
-			res.Value = value
+			res.Value = *value
 		}
 		if ans.notStored != nil {
 			res.NotStored = ans.notStored
@@ -177,10 +199,9 @@ func (o *Operation[R]) result(ans answer, value R, err error) (Result[R], error)
 	if err != nil {
 		return res, err
 	}
-	if res.Value, err = o.decode(payload); err != nil {
-		var zero R
-		res.Value = zero
-		return res, fmt.Errorf("idem: %w as %T: %w", ErrUnreadableResult, zero, err)
+	if err = o.decode(payload, value); err != nil {
+		return res, fmt.Errorf("idem: %w as %T: %w", ErrUnreadableResult, res.Value, err)
 	}
+	res.Value = *value
 	return res, nil
 }

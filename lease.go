@@ -13,12 +13,9 @@ import (
 // lost. Its clock is this process's monotonic one, counted from just before the
 // claim or renewal was sent: it ends before the store's, whatever the wall clocks say.
 type lease struct {
-	e      *engine
-	flight *flight
-	params driver.RenewParams
-	lose   context.CancelCauseFunc // of fn's context
-	base   context.Context         // of the renewals
-	beats  sync.WaitGroup          // one for each timer that is set or beat that runs
+	c     *claimed
+	ctx   fnContext
+	beats sync.WaitGroup // one for each timer that is set or beat that runs
 
 	mu      sync.Mutex
 	timer   *time.Timer
@@ -28,40 +25,42 @@ type lease struct {
 	gone    bool
 }
 
-// startLease begins to renew, until stop. The context returned is fn's.
-func (e *engine) startLease(ctx context.Context, c *claimed) (*lease, context.Context) {
-	l := &c.lease
-	l.e, l.flight = e, c.flight
-	l.params = driver.RenewParams{HolderParams: c.holder, Lease: e.cfg.Lease}
-	l.until = c.sent.Add(l.params.Lease - l.params.Lease/10)
-	// Effects may go on after the caller has left, and so does the lease.
-	l.base = context.WithoutCancel(ctx)
-	fnCtx, lose := context.WithCancelCause(ctx)
-	l.lose = lose
+// start begins to renew, until stop. The context of fn is that of the lease.
+func (l *lease) start(ctx context.Context, e *engine, c *claimed, now time.Time) {
+	l.c = c
+	l.ctx.Context, l.ctx.e, l.ctx.key = ctx, e, &c.rec.Key
 	l.beats.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(l.params.Lease/3-time.Since(c.sent), l.beat)
-	return l, fnCtx
+	l.until = l.safeUntil(c.sent)
+	l.timer = time.AfterFunc(e.cfg.Lease/3-now.Sub(c.sent), l.beat)
+}
+
+// safeUntil returns how long the claim is ours for certain, when it was last sent then.
+func (l *lease) safeUntil(sent time.Time) time.Time {
+	lease := l.ctx.e.cfg.Lease
+	return sent.Add(lease - lease/10)
 }
 
 // beat renews once and sets the timer of the next beat.
 func (l *lease) beat() {
 	defer l.beats.Done()
-	sent := time.Now()
+	e, sent := l.ctx.e, time.Now()
+	p := driver.RenewParams{HolderParams: l.c.holder(), Lease: e.cfg.Lease}
 	l.mu.Lock()
 	if l.stopped {
 		l.mu.Unlock()
 		return
 	}
-	attempt := sent.Add(l.params.Lease / 3)
+	attempt := sent.Add(p.Lease / 3)
 	if l.until.Before(attempt) {
 		attempt = l.until
 	}
-	ctx, cancel := context.WithDeadline(l.base, attempt)
+	// Effects may go on after the caller has left, and so does the lease.
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(l.ctx.Context), attempt)
 	l.cancel = cancel
 	l.mu.Unlock()
-	err := l.e.drv.Renew(ctx, l.params)
+	err := e.drv.Renew(ctx, p)
 	cancel()
 
 	l.mu.Lock()
@@ -70,27 +69,27 @@ func (l *lease) beat() {
 		return
 	}
 	now := time.Now()
-	next := l.params.Lease/3 - now.Sub(sent)
+	next := p.Lease/3 - now.Sub(sent)
 	switch {
 	case err == nil:
-		l.until = sent.Add(l.params.Lease - l.params.Lease/10)
+		l.until = l.safeUntil(sent)
 	case errors.Is(err, driver.ErrNotHolder) || !now.Before(l.until):
 		l.gone = true
-		l.lose(ErrLeaseLost)
-		l.e.flights.end(l.params.Key, l.flight) // others may have the key, in this process too
+		l.ctx.lose(ErrLeaseLost)
+		e.flights.end(p.Key, l.c.flight, nothingLearnt) // others may have the key, in this process too
 		return
 	default: // one failure loses nothing: try again while the lease lasts
-		next = min(l.params.Lease/10, l.until.Sub(now))
+		next = min(p.Lease/10, l.until.Sub(now))
 	}
 	l.beats.Add(1)
 	l.timer.Reset(max(next, 0))
 }
 
-// over reports whether the lease, as it was last renewed, may have ended.
-func (l *lease) over() bool {
+// over reports whether the lease, as it was last renewed, may have ended by then.
+func (l *lease) over(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !time.Now().Before(l.until)
+	return !now.Before(l.until)
 }
 
 // lost reports whether fn was cancelled because of the lease.
@@ -113,5 +112,5 @@ func (l *lease) stop() {
 	}
 	l.mu.Unlock()
 	l.beats.Wait()
-	l.lose(nil)
+	l.ctx.stop()
 }

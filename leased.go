@@ -48,8 +48,10 @@ func (e *engine) failed(err error) work {
 
 // leased runs fn under a lease, outside any transaction.
 type leased struct {
-	e    *engine
-	exec func(context.Context, *Run) work
+	e  *engine
+	fn interface {
+		exec(context.Context, *Run) work
+	}
 	// then, if set, ends a claim whose fn returned a value: DoThenTx.
 	then func(context.Context, *claimed) (work, error)
 }
@@ -64,8 +66,9 @@ func (m *leased) claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 
 func (m *leased) own(error) error { return nil }
 
-func (m *leased) run(ctx context.Context, c *claimed) (answer, error) {
-	l, fnCtx := m.e.startLease(ctx, c)
+func (m *leased) run(ctx context.Context, c *claimed, now time.Time) (answer, error) {
+	l := &c.lease
+	l.start(ctx, m.e, c, now)
 	abandon := true
 	defer func() {
 		l.stop()
@@ -73,7 +76,7 @@ func (m *leased) run(ctx context.Context, c *claimed) (answer, error) {
 			m.e.release(ctx, c, true)
 		}
 	}()
-	if over := l.over(); over || ctx.Err() != nil { // the answer came too late: fn does not start
+	if l.over(now) || ctx.Err() != nil { // the answer came too late: fn does not start
 		abandon = false
 		l.stop() // a renewal would undo the release
 		m.e.release(ctx, c, c.tookOver())
@@ -83,9 +86,9 @@ func (m *leased) run(ctx context.Context, c *claimed) (answer, error) {
 		return answer{}, fmt.Errorf("idem: %w: the store took longer than the lease to answer", ErrLeaseLost)
 	}
 	c.run = Run{
-		Key: c.holder.Key, Attempt: c.rec.Attempt, Fence: c.rec.Fence, operation: m.e.cfg.Name, fingerprint: c.rec.Fingerprint,
+		Key: c.rec.Key, Attempt: c.rec.Attempt, Fence: c.rec.Fence, operation: m.e.cfg.Name, fingerprint: c.rec.Fingerprint,
 	}
-	w := m.runFn(fnCtx, &c.run)
+	w := m.runFn(&l.ctx, &c.run)
 	var err error
 	switch {
 	case w.says != saysDone:
@@ -111,10 +114,9 @@ func (m *leased) run(ctx context.Context, c *claimed) (answer, error) {
 	return answer{}, w.err
 }
 
-func (m *leased) runFn(ctx context.Context, run *Run) work {
-	ctx, n := m.e.nest(ctx, run.Key, false)
-	defer n.end()
-	return m.exec(ctx, run)
+func (m *leased) runFn(ctx *fnContext, run *Run) work {
+	defer ctx.ended.Store(true)
+	return m.fn.exec(ctx, run)
 }
 
 // notRecorded is the error of a call whose fn reached an outcome that is not in
@@ -132,7 +134,7 @@ func notRecorded(why, outcome error) error {
 // complete stores an outcome, and repeats that while the store fails.
 func (e *engine) complete(ctx context.Context, c *claimed, outcome []byte) error {
 	p := driver.CompleteParams{
-		HolderParams: c.holder, Result: outcome, Retention: e.cfg.Retention, Grace: e.cfg.Grace,
+		HolderParams: c.holder(), Result: outcome, Retention: e.cfg.Retention, Grace: e.cfg.Grace,
 	}
 	return e.settle(ctx, "complete", e.cfg.SettleTimeout, func(ctx context.Context) error {
 		return e.drv.Complete(ctx, p)
@@ -144,7 +146,7 @@ const releaseTimeout = time.Second
 
 // release gives the key up: as absent, or as an attempt without an outcome.
 func (e *engine) release(ctx context.Context, c *claimed, abandon bool) {
-	p := driver.ReleaseParams{HolderParams: c.holder, Abandon: abandon}
+	p := driver.ReleaseParams{HolderParams: c.holder(), Abandon: abandon}
 	_ = e.settle(ctx, "release", min(releaseTimeout, e.cfg.SettleTimeout), func(ctx context.Context) error {
 		return e.drv.Release(ctx, p)
 	})
@@ -179,18 +181,19 @@ func (e *engine) unclaim(ctx context.Context, p driver.ClaimParams, err error) {
 // settle runs op, and again while it fails for a reason that may pass, on a
 // context that the caller cannot end.
 func (e *engine) settle(ctx context.Context, verb string, timeout time.Duration, op func(context.Context) error) error {
-	ctx = context.WithoutCancel(ctx)
-	deadline := time.Now().Add(timeout)
+	now := time.Now()
+	deadline := now.Add(timeout)
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		// One attempt that hangs does not use up the time of the others.
-		attempt, done := context.WithTimeout(ctx, min(timeout/3, time.Until(deadline)))
+		attempt := detached(ctx, now.Add(min(timeout/3, deadline.Sub(now))))
 		err := op(attempt)
-		done()
+		attempt.stop()
 		switch {
 		case err == nil, errors.Is(err, driver.ErrNotHolder):
 			return err
 		case !definite(err) && time.Until(deadline) > wait:
-			pause(ctx, wait)
+			time.Sleep(wait)
+			now = time.Now()
 		default:
 			return &StoreError{Verb: verb, Err: err}
 		}

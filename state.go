@@ -3,6 +3,7 @@ package idem
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem/driver"
@@ -91,11 +92,24 @@ var rules = []rule{
 	{driver.StateExpired, nil, nil, actExpired},
 }
 
-func lookUp(state driver.State, l likeness, h holding) action {
-	for _, r := range rules {
-		if r.state == state && has(r.request, l) && has(r.holding, h) {
-			return r.action
+// cases is the table with its sets spelled out, and one more than the action in each
+// cell: 0 stands for a case without a rule.
+var cases = func() (all [driver.StateExpired + 1][notKnown + 1][ours + 1]action) {
+	for _, r := range slices.Backward(rules) { // the first that fits stays
+		for l := range all[r.state] {
+			for h := range all[r.state][l] {
+				if has(r.request, likeness(l)) && has(r.holding, holding(h)) {
+					all[r.state][l][h] = r.action + 1
+				}
+			}
 		}
+	}
+	return all
+}()
+
+func lookUp(state driver.State, l likeness, h holding) action {
+	if a := cases[state][l][h]; a > 0 {
+		return a - 1
 	}
 	panic(fmt.Sprintf("idem: no rule for %v, %v, %v", state, l, h))
 }

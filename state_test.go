@@ -133,8 +133,8 @@ func TestMismatchReason(t *testing.T) {
 		{"op", NewFingerprint("a.v2", []byte("sum")), MismatchRecipe},
 		{"op", NewFingerprint("a.v1", []byte("other")), MismatchRequest},
 	} {
-		rec := driver.Record{Operation: tc.operation, Fingerprint: tc.fp.encode(), Summary: "s", CreatedAt: time.Unix(1, 0)}
-		got := mismatch(rec, request{operation: "op", fingerprint: fp.encode()}).(*MismatchError)
+		rec := driver.Record{Operation: tc.operation, Fingerprint: tc.fp.encode(nil), Summary: "s", CreatedAt: time.Unix(1, 0)}
+		got := mismatch(rec, request{operation: "op", fingerprint: fp.encode(nil)}).(*MismatchError)
 		if got.Reason != tc.want || got.Operation != tc.operation || got.Summary != "s" || !got.FirstSeen.Equal(time.Unix(1, 0)) {
 			t.Errorf("mismatch = %+v, want reason %q", got, tc.want)
 		}
@@ -150,7 +150,7 @@ func TestFingerprintStoredForm(t *testing.T) {
 			if err := f.validate(); err != nil {
 				t.Errorf("%q, %q: %v", recipe, sum, err)
 			}
-			b := f.encode()
+			b := f.encode(nil)
 			if len(b) > driver.MaxFingerprint {
 				t.Errorf("%q, %q: %d bytes, a driver stores %d", recipe, sum, len(b), driver.MaxFingerprint)
 			}

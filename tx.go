@@ -51,13 +51,24 @@ func (o *TxOperation[R, T]) DoTx(ctx context.Context, key Key, fp Fingerprint, f
 	if fn == nil {
 		return Result[R]{}, fmt.Errorf("idem: %w: fn is nil", ErrInvalidArgument)
 	}
-	var value R
-	m := &inTx[T]{e: o.e, drv: o.drv, exec: func(ctx context.Context, tx T) (w work) {
-		value, w = o.judge(fn(ctx, tx))
-		return w
-	}}
-	ans, err := o.e.do(ctx, key, fp, m, opts)
-	return o.result(ans, value, err)
+	c := &doTxCall[R, T]{o: o.Operation, fn: fn}
+	c.mode = inTx[T]{e: o.e, drv: o.drv, fn: c}
+	ans, err := o.e.do(ctx, &c.call, key, fp, &c.mode, opts)
+	return o.result(ans, &c.value, err)
+}
+
+// doTxCall is the memory of one call of DoTx.
+type doTxCall[R, T any] struct {
+	call
+	mode  inTx[T]
+	o     *Operation[R]
+	fn    func(context.Context, T) (R, error)
+	value R
+}
+
+func (c *doTxCall[R, T]) exec(ctx context.Context, tx T) work {
+	v, err := c.fn(ctx, tx)
+	return c.o.judge(&c.value, v, err)
 }
 
 // DoThenTx runs fn as [Operation.Do] does, for an effect outside the store, and
@@ -75,35 +86,46 @@ func (o *TxOperation[R, T]) DoThenTx(ctx context.Context, key Key, fp Fingerprin
 	if fn == nil || then == nil {
 		return Result[R]{}, fmt.Errorf("idem: %w: fn or then is nil", ErrInvalidArgument)
 	}
-	var value R
-	m := &leased{e: o.e}
-	m.exec = func(ctx context.Context, run *Run) work {
-		v, err := fn(ctx, run)
-		if err != nil {
-			return o.e.failed(err)
-		}
-		value = v
-		return work{says: saysDone}
+	c := &doThenTxCall[R, T]{o: o, fn: fn, then: then}
+	c.mode = leased{e: o.e, fn: c, then: c.end}
+	ans, err := o.e.do(ctx, &c.call, key, fp, &c.mode, opts)
+	return o.result(ans, &c.value, err)
+}
+
+// doThenTxCall is the memory of one call of DoThenTx.
+type doThenTxCall[R, T any] struct {
+	call
+	mode  leased
+	o     *TxOperation[R, T]
+	fn    func(context.Context, *Run) (R, error)
+	then  func(context.Context, T, R) (R, error)
+	value R // of fn, and then the outcome
+}
+
+func (c *doThenTxCall[R, T]) exec(ctx context.Context, run *Run) work {
+	v, err := c.fn(ctx, run)
+	if err != nil {
+		return c.o.e.failed(err)
 	}
-	m.then = func(ctx context.Context, c *claimed) (work, error) {
-		return thenTx(ctx, o.e, o.drv, c, func(ctx context.Context, tx T) work {
-			v, w := o.judge(then(ctx, tx, value))
-			if w.says == saysDone {
-				value = v
-			}
-			return w
-		})
-	}
-	ans, err := o.e.do(ctx, key, fp, m, opts)
-	return o.result(ans, value, err)
+	c.value = v
+	return work{says: saysDone}
+}
+
+func (c *doThenTxCall[R, T]) end(ctx context.Context, held *claimed) (work, error) {
+	return thenTx(ctx, c.o.e, c.o.drv, held, func(ctx context.Context, tx T) work {
+		v, err := c.then(ctx, tx, c.value)
+		return c.o.judge(&c.value, v, err)
+	})
 }
 
 // inTx runs fn in the transaction that claims the key.
 type inTx[T any] struct {
-	e    *engine
-	drv  driver.TxDriver[T]
-	tx   driver.Tx[T]
-	exec func(context.Context, T) work
+	e   *engine
+	drv driver.TxDriver[T]
+	tx  driver.Tx[T]
+	fn  interface {
+		exec(context.Context, T) work
+	}
 }
 
 func (m *inTx[T]) claim(ctx context.Context, p driver.ClaimParams) (driver.Record, error) {
@@ -117,7 +139,7 @@ func (m *inTx[T]) claim(ctx context.Context, p driver.ClaimParams) (driver.Recor
 
 func (m *inTx[T]) own(error) error { return nil }
 
-func (m *inTx[T]) run(ctx context.Context, c *claimed) (answer, error) {
+func (m *inTx[T]) run(ctx context.Context, c *claimed, _ time.Time) (answer, error) {
 	rollback := true
 	defer func() {
 		if rollback { // also when a panic or runtime.Goexit goes on after this
@@ -127,7 +149,7 @@ func (m *inTx[T]) run(ctx context.Context, c *claimed) (answer, error) {
 	if ctx.Err() != nil { // the claim came too late: fn does not start after the deadline
 		return answer{}, fmt.Errorf("idem: %w", ended(ctx))
 	}
-	w := runInTx(ctx, m.e, c, m.tx, m.exec)
+	w := runInTx(ctx, m.e, c, m.tx, m.fn.exec)
 	if w.says != saysDone {
 		return answer{}, m.e.retryable(w.err)
 	}
@@ -154,10 +176,10 @@ func thenTx[T any](ctx context.Context, e *engine, drv driver.TxDriver[T], c *cl
 	again := false
 	err := e.settle(ctx, "begin", e.cfg.SettleTimeout, func(ctx context.Context) (err error) {
 		if again { // nobody else renews the lease any more
-			_ = drv.Renew(ctx, driver.RenewParams{HolderParams: c.holder, Lease: e.cfg.Lease})
+			_ = drv.Renew(ctx, driver.RenewParams{HolderParams: c.holder(), Lease: e.cfg.Lease})
 		}
 		again = true
-		tx, err = drv.BeginComplete(ctx, c.holder)
+		tx, err = drv.BeginComplete(ctx, c.holder())
 		return err
 	})
 	if err != nil {
@@ -189,24 +211,24 @@ func thenTx[T any](ctx context.Context, e *engine, drv driver.TxDriver[T], c *cl
 }
 
 func runInTx[T any](ctx context.Context, e *engine, c *claimed, tx driver.Tx[T], fn func(context.Context, T) work) work {
-	ctx, n := e.nest(ctx, c.holder.Key, true)
-	defer n.end()
-	return fn(ctx, tx.Handle())
+	n := &nest{Context: ctx, e: e, key: &c.rec.Key, inTx: true}
+	defer n.ended.Store(true)
+	return fn(n, tx.Handle())
 }
 
 // commit stores the outcome and commits, whatever becomes of the caller.
 func commit[T any](ctx context.Context, e *engine, tx driver.Tx[T], c *claimed, w work) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.SettleTimeout)
-	defer cancel()
+	s := detached(ctx, time.Now().Add(e.cfg.SettleTimeout))
+	defer s.stop()
 	p := driver.CommitParams{Discard: w.final}
-	p.HolderParams, p.Result, p.Retention, p.Grace = c.holder, w.outcome, e.cfg.Retention, e.cfg.Grace
-	return tx.Commit(ctx, p)
+	p.HolderParams, p.Result, p.Retention, p.Grace = c.holder(), w.outcome, e.cfg.Retention, e.cfg.Grace
+	return tx.Commit(s, p)
 }
 
 func rollBack[T any](ctx context.Context, e *engine, tx driver.Tx[T]) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.SettleTimeout)
-	defer cancel()
-	_ = tx.Rollback(ctx) // an error changes nothing: a transaction that cannot be ended is rolled back by the store
+	s := detached(ctx, time.Now().Add(e.cfg.SettleTimeout))
+	defer s.stop()
+	_ = tx.Rollback(s) // an error changes nothing: a transaction that cannot be ended is rolled back by the store
 }
 
 // retryable adds [ErrRetryable] to an error that the store explains so.

@@ -4,6 +4,7 @@
 package memory
 
 import (
+	"bytes"
 	"context"
 	"sort"
 	"sync"
@@ -16,7 +17,7 @@ import (
 // share keys when they share the Driver.
 type Driver struct {
 	mu      sync.Mutex
-	records map[driver.Key]driver.Record
+	records map[driver.Key]*driver.Record
 	waiting map[driver.Key]chan struct{} // closed when the key's claim ends
 }
 
@@ -29,9 +30,17 @@ var (
 // New returns a Driver without records.
 func New() *Driver {
 	return &Driver{
-		records: make(map[driver.Key]driver.Record),
+		records: make(map[driver.Key]*driver.Record),
 		waiting: make(map[driver.Key]chan struct{}),
 	}
+}
+
+// of returns the record of a key, which may be absent.
+func (d *Driver) of(k driver.Key) driver.Record {
+	if r := d.records[k]; r != nil {
+		return *r
+	}
+	return driver.Record{}
 }
 
 func at(now time.Time) time.Time {
@@ -43,10 +52,7 @@ func at(now time.Time) time.Time {
 
 // clone gives the caller a record whose result it may keep and change.
 func clone(r driver.Record) driver.Record {
-	r.Fingerprint = append([]byte(nil), r.Fingerprint...)
-	if r.Result != nil {
-		r.Result = append([]byte{}, r.Result...)
-	}
+	r.Fingerprint, r.Result = bytes.Clone(r.Fingerprint), bytes.Clone(r.Result)
 	return r
 }
 
@@ -60,11 +66,24 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r, write := d.records[p.Key].AfterClaim(p, at(p.Now))
-	if write {
-		d.records[p.Key] = r
+	stored := d.records[p.Key]
+	if stored == nil {
+		stored = new(driver.Record)
 	}
-	return clone(r), nil
+	r, write := stored.AfterClaim(p, at(p.Now))
+	if write {
+		if stored.State == driver.StateAbsent {
+			d.records[p.Key] = stored
+		}
+		*stored = r
+	}
+	if r.Same(p) {
+		r.Fingerprint = p.Fingerprint // the caller's own copy of it
+	} else {
+		r.Fingerprint = bytes.Clone(r.Fingerprint)
+	}
+	r.Result = bytes.Clone(r.Result)
+	return r, nil
 }
 
 // Renew implements [driver.Driver].
@@ -103,11 +122,15 @@ func (d *Driver) change(ctx context.Context, p driver.HolderParams, ends bool, a
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r, err := after(d.records[p.Key], at(p.Now))
+	stored := d.records[p.Key]
+	if stored == nil {
+		return driver.ErrNotHolder
+	}
+	r, err := after(*stored, at(p.Now))
 	if err != nil {
 		return err
 	}
-	d.records[p.Key] = r
+	*stored = r
 	if ch, ok := d.waiting[p.Key]; ok && ends {
 		close(ch)
 		delete(d.waiting, p.Key)
@@ -125,7 +148,7 @@ func (d *Driver) Get(ctx context.Context, p driver.GetParams) (driver.Record, er
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := clone(d.records[p.Key])
+	r := clone(d.of(p.Key))
 	r.Now = at(p.Now)
 	return r, nil
 }
@@ -140,7 +163,7 @@ func (d *Driver) Forget(ctx context.Context, p driver.ForgetParams) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	remove, err := d.records[p.Key].AfterForget(p)
+	remove, err := d.of(p.Key).AfterForget(p)
 	if remove {
 		delete(d.records, p.Key)
 	}
@@ -169,7 +192,7 @@ func (d *Driver) Purge(ctx context.Context, p driver.PurgeParams) (int, error) {
 		case remove:
 			delete(d.records, k)
 		default:
-			d.records[k] = next
+			*r = next
 		}
 		n++
 	}
@@ -192,9 +215,7 @@ func (d *Driver) List(ctx context.Context, p driver.ListParams) ([]driver.Record
 	for k, r := range d.records {
 		// NUL sorts before every byte of a scope, and stands in none.
 		if name := k.Scope + "\x00" + k.ID; r.StateAt(now) == p.State && name > p.After {
-			r = clone(r)
-			r.Now = now
-			found[name] = r
+			found[name] = clone(*r)
 			order = append(order, name)
 		}
 	}
@@ -207,6 +228,7 @@ func (d *Driver) List(ctx context.Context, p driver.ListParams) ([]driver.Record
 	records := make([]driver.Record, len(order))
 	for i, name := range order {
 		records[i] = found[name]
+		records[i].Now = now
 	}
 	return records, next, nil
 }
@@ -214,7 +236,7 @@ func (d *Driver) List(ctx context.Context, p driver.ListParams) ([]driver.Record
 // Wait implements [driver.Waiter].
 func (d *Driver) Wait(ctx context.Context, p driver.WaitParams) error {
 	d.mu.Lock()
-	r := d.records[p.Key]
+	r := d.of(p.Key)
 	// By time, not as stored: an abandoned claim is stored in flight, and nothing
 	// would wake one who waits for it.
 	if r.StateAt(at(time.Time{})) != driver.StateInFlight || r.Fence != p.Fence {
