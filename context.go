@@ -68,7 +68,11 @@ func (c *fnContext) build() {
 	if c.built != nil {
 		return
 	}
-	c.built, c.cancel = context.WithCancelCause(c.Context)
+	parent := c.Context
+	if c.over { // what has become of the caller since does not count
+		parent = context.WithoutCancel(parent)
+	}
+	c.built, c.cancel = context.WithCancelCause(parent)
 	if c.over {
 		c.cancel(nil)
 	}
@@ -86,6 +90,9 @@ func (c *fnContext) lose(cause error) {
 func (c *fnContext) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.Context.Err() != nil {
+		c.build() // the caller ended it first
+	}
 	c.over = true
 	if c.built != nil {
 		c.cancel(nil)
@@ -131,19 +138,29 @@ func detached(ctx context.Context, until time.Time) *settling {
 func (s *settling) context() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.built == nil {
-		s.built, s.cancel = context.WithDeadline(context.WithoutCancel(s.parent), s.until)
-		if s.over {
-			s.cancel()
-		}
-	}
+	s.build()
 	return s.built
+}
+
+// build makes the context. It is called with mu held.
+func (s *settling) build() {
+	switch {
+	case s.built != nil:
+	case s.over:
+		s.built, s.cancel = context.WithCancel(context.WithoutCancel(s.parent))
+		s.cancel()
+	default:
+		s.built, s.cancel = context.WithDeadline(context.WithoutCancel(s.parent), s.until)
+	}
 }
 
 // stop ends the context.
 func (s *settling) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.built == nil && !time.Now().Before(s.until) {
+		s.build() // its time ended it first
+	}
 	s.over = true
 	if s.built != nil {
 		s.cancel()

@@ -46,9 +46,17 @@ func ourSettling(parent context.Context) standIn {
 	return standIn{s, nil, s.stop}
 }
 
+// asking says when a context is asked anything: asking may build it.
+type asking int
+
+const (
+	atTheEnd   asking = iota // once, when all has happened
+	afterSteps               // whatever does not need Done
+	atOnce                   // Done is asked for before anything happens
+)
+
 // story tells all that can be learnt of a context while it is used in one way.
-// Early says whether its Done is asked for before anything happens.
-func story(t *testing.T, make func(context.Context) standIn, early bool, steps []string) string {
+func story(t *testing.T, make func(context.Context) standIn, when asking, steps []string) string {
 	var told string
 	synctest.Test(t, func(t *testing.T) {
 		base, cancelBase := context.WithTimeout(context.WithValue(t.Context(), valueKey{}, "v"), time.Hour)
@@ -59,13 +67,13 @@ func story(t *testing.T, make func(context.Context) standIn, early bool, steps [
 		defer c.stop()
 		var child context.Context
 		var after atomic.Bool
-		if early {
+		if when == atOnce {
 			var done context.CancelFunc
 			child, done = context.WithCancel(c)
 			defer done()
 			defer context.AfterFunc(c, func() { after.Store(true) })()
 		}
-		for _, step := range append([]string{"begin"}, steps...) {
+		for i, step := range append([]string{"begin"}, steps...) {
 			switch step {
 			case "caller leaves":
 				cancel(errParent)
@@ -79,11 +87,14 @@ func story(t *testing.T, make func(context.Context) standIn, early bool, steps [
 				time.Sleep(time.Hour)
 			}
 			synctest.Wait()
+			if when == atTheEnd && i < len(steps) {
+				continue
+			}
 			told += fmt.Sprintf("%s: err %v, cause %v, value %v", step, c.Err(), context.Cause(c), c.Value(valueKey{}))
 			if d, ok := c.Deadline(); ok {
 				told += fmt.Sprintf(", %v left", time.Until(d))
 			}
-			if early {
+			if when == atOnce {
 				told += fmt.Sprintf(", child %v for %v, AfterFunc %v", child.Err(), context.Cause(child), after.Load())
 			}
 			told += "\n"
@@ -111,7 +122,7 @@ func TestContextsAreThoseOfPackageContext(t *testing.T) {
 	}{
 		"fn": {realFn, ourFn, [][]string{
 			{}, {"stop"}, {"lost"}, {"lost", "stop"}, {"caller leaves", "stop"}, {"caller leaves", "lost"},
-			{"lost", "caller leaves"}, {"an hour", "stop"},
+			{"lost", "caller leaves"}, {"stop", "caller leaves"}, {"stop", "an hour"}, {"an hour", "stop"},
 		}},
 		"settling": {realSettling, ourSettling, [][]string{
 			{}, {"stop"}, {"a minute"}, {"a minute", "stop"}, {"caller leaves"}, {"caller leaves", "stop"},
@@ -119,9 +130,9 @@ func TestContextsAreThoseOfPackageContext(t *testing.T) {
 		}},
 	} {
 		for _, life := range kind.lives {
-			for _, early := range []bool{false, true} {
-				t.Run(fmt.Sprint(name, life, early), func(t *testing.T) {
-					want, got := story(t, kind.real, early, life), story(t, kind.ours, early, life)
+			for _, when := range []asking{atTheEnd, afterSteps, atOnce} {
+				t.Run(fmt.Sprint(name, life, when), func(t *testing.T) {
+					want, got := story(t, kind.real, when, life), story(t, kind.ours, when, life)
 					if got != want {
 						t.Errorf("ours:\n%s\npackage context:\n%s", got, want)
 					}

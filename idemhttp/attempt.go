@@ -28,11 +28,10 @@ type attempt struct {
 	next http.Handler
 	body []byte
 
-	timer   *time.Timer // ends the call when the store is too slow
-	unwatch func() bool // keeps the end of the request from ending the call
-	ran     bool
-	rec     *recorder
-	answer  Response // the handler's, when it ran to its end
+	claim  claimContext
+	ran    bool
+	rec    *recorder
+	answer Response // the handler's, when it ran to its end
 
 	// What a handler gets, beside the attempt to be allocated with it.
 	writer recorder
@@ -50,40 +49,21 @@ func (a *attempt) run(fp idem.Fingerprint) {
 	if prefer.hasWait {
 		wait = min(prefer.wait, a.g.cfg.MaxWait)
 	}
-	ctx, cancel := a.context(wait)
-	defer cancel(nil)
+	ctx := &a.claim
+	ctx.reset(a.r.Context(), time.Now().Add(wait+a.g.cfg.StoreTimeout), !a.g.cfg.CancelOnDisconnect)
+	defer ctx.stop()
 	var opts []idem.CallOption
 	if wait > 0 {
 		opts = []idem.CallOption{idem.WaitAtMost(wait)}
 	}
 	res, err := a.g.do(ctx, a, fp, opts)
-	a.start() // if it has not
+	ctx.start() // if it has not
 	a.reply(ctx, res, err, prefer, wait)
-}
-
-// context returns the context of the call. Until the handler starts it ends with the
-// request, and when the store is too slow; from there it goes on, unless the guard is
-// told otherwise.
-func (a *attempt) context(wait time.Duration) (context.Context, context.CancelCauseFunc) {
-	parent := a.r.Context()
-	if !a.g.cfg.CancelOnDisconnect {
-		parent = context.WithoutCancel(parent)
-	}
-	ctx, cancel := context.WithCancelCause(parent)
-	a.timer = time.AfterFunc(wait+a.g.cfg.StoreTimeout, func() { cancel(errTooSlow) })
-	a.unwatch = context.AfterFunc(a.r.Context(), func() { cancel(errHungUp) })
-	return ctx, cancel
-}
-
-// start ends what could keep the handler from starting, and reports whether it may.
-func (a *attempt) start() bool {
-	inTime, there := a.timer.Stop(), a.unwatch()
-	return inTime && there
 }
 
 // exec runs the handler: it is the fn of the operation.
 func (a *attempt) exec(ctx context.Context) (Response, error) {
-	if !a.start() {
+	if !a.claim.start() {
 		return Response{}, a.notRun(errLate)
 	}
 	a.ran = true
