@@ -90,18 +90,22 @@ func (d *Driver) RunBatch(ctx context.Context, p driver.BatchParams, batch *pgx.
 // runBatch sends the batch for a key that it takes to be absent and, when it is
 // not, for the record that it finds, if that can be claimed.
 func (d *Driver) runBatch(ctx context.Context, c *pgxpool.Conn, p driver.BatchParams, batch *pgx.Batch) (driver.Record, error) {
-	conn := c.Conn()
+	conn, s := c.Conn(), sessionOf(c)
 	var seen driver.Record
 	for range claimRounds {
 		r, granted, err := d.sendBatch(ctx, conn, p, batch, seen)
 		if err != nil || granted {
 			return r, err
 		}
-		results, err := exec(ctx, conn.PgConn(), stmt("ROLLBACK"), d.get(d.hash(p.Key), p.Now))
+		lost, undo := s.lost, []statement{stmt("ROLLBACK"), d.get(d.hash(p.Key), p.Now)}
+		results, err := s.exec(ctx, undo...)
+		if err != nil && s.lost != lost { // a prepared statement was of no use
+			results, err = s.exec(ctx, undo...)
+		}
 		if err != nil {
 			return r, err
 		}
-		if r, err = recordOf(results[1], p.Key); err != nil {
+		if r, err = only(results[1]).recordOf(p.Key); err != nil {
 			return r, err
 		}
 		if r.State == driver.StateComplete && r.Token == p.Token {
@@ -253,16 +257,16 @@ func controlsTx(sql string) bool {
 func (d *Driver) resolveBatch(ctx context.Context, p driver.BatchParams, err error) (driver.Record, error) {
 	kh := d.hash(p.Key)
 	err = d.resolve(ctx, err, func(ctx context.Context) (committed, known bool) {
-		e := d.once(ctx, func(conn *pgconn.PgConn) error {
+		e := d.once(ctx, func(s *session) error {
 			// Read committed, so that the record is read after the lock was taken.
-			results, err := exec(ctx, conn, stmt("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), stmt(sqlFate, int8(d.lock(kh))),
+			results, err := s.exec(ctx, stmt("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), stmt(sqlFate, int8(d.lock(kh))),
 				stmt(d.sql(sqlBatchFate), uuid(kh), uuid(p.Token)), stmt("ROLLBACK"))
 			if err != nil {
 				return err
 			}
 			said := only(results[1])
 			free, standby := said.bool(), said.bool()
-			committed = len(results[2].Rows) == 1
+			committed = len(results[2].rows) == 1
 			known = committed || free && !standby
 			return said.err
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -309,13 +310,13 @@ func TestLostAnswerOfABatch(t *testing.T) {
 			f.mustRun(t, batchOf(f.claim())) // the connection knows the statements now
 			p := batchOf(f.claim())
 			var once sync.Once
-			sent := false
+			var sent atomic.Bool
 			f.px.SetRule(func(_ *proxy.Conn, d proxy.Direction, _ []byte) proxy.Verdict {
 				v := proxy.Forward
 				if d == proxy.ToServer {
-					sent = true
+					sent.Store(true)
 				}
-				if sent && (d == proxy.ToClient) == tt.answer {
+				if sent.Load() && (d == proxy.ToClient) == tt.answer {
 					once.Do(func() {
 						f.px.Refuse(tt.refuse)
 						v = proxy.Kill

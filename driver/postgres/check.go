@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/idem-go/idem/driver"
 )
@@ -72,15 +71,15 @@ func (d *Driver) Check(ctx context.Context) error {
 	if d.err != nil {
 		return d.err
 	}
-	err := d.once(ctx, func(conn *pgconn.PgConn) error { return d.check(ctx, conn) })
+	err := d.once(ctx, func(s *session) error { return d.check(ctx, s) })
 	if errors.Is(err, errNoTable) {
 		return fmt.Errorf("%w: %w: %s; call Migrate or apply Schema", driver.ErrUnsafeConfig, err, d.table)
 	}
 	return err
 }
 
-func (d *Driver) check(ctx context.Context, conn *pgconn.PgConn) error {
-	results, err := exec(ctx, conn, stmt(sqlServer, text(d.table)), stmt(sqlColumns, text(d.table)))
+func (d *Driver) check(ctx context.Context, s *session) error {
+	results, err := s.exec(ctx, stmt(sqlServer, text(d.table)), stmt(sqlColumns, text(d.table)))
 	if err != nil {
 		return err
 	}
@@ -108,7 +107,7 @@ func (d *Driver) check(ctx context.Context, conn *pgconn.PgConn) error {
 		}
 	}
 	found := make(map[string]string)
-	for _, r := range results[1].Rows {
+	for _, r := range results[1].rows {
 		found[string(r[0])] = string(r[1])
 	}
 	for name, kind := range columns {
@@ -137,18 +136,18 @@ func (d *Driver) Migrate(ctx context.Context) error {
 	if d.err != nil {
 		return d.err
 	}
-	err := d.once(ctx, func(conn *pgconn.PgConn) error {
-		err := d.check(ctx, conn)
+	err := d.once(ctx, func(s *session) error {
+		err := d.check(ctx, s)
 		if !errors.Is(err, errNoTable) {
 			return err
 		}
 		// Sent as one string, the statements are one transaction. The lock makes
 		// the others wait and then find the table.
 		create := fmt.Sprintf("SELECT pg_advisory_xact_lock(%d);\n%s", migrateLock, d.schema())
-		if _, err := conn.Exec(ctx, create).ReadAll(); err != nil {
+		if _, err := s.conn.Exec(ctx, create).ReadAll(); err != nil {
 			return fmt.Errorf("create %s: %w", d.table, err)
 		}
-		return d.check(ctx, conn)
+		return d.check(ctx, s)
 	})
 	if errors.Is(err, errNoTable) {
 		return fmt.Errorf("%w: the search_path of the role does not lead to %s", driver.ErrUnsafeConfig, d.table)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/idem-go/idem/driver"
 )
 
@@ -13,25 +11,34 @@ import (
 // its two steps. Each round that fails is another claimer's, or the purger's, success.
 const claimRounds = 8
 
-// sqlInsert inserts a new claim, and reports whether no transaction holds the key
-// and whether the claim was inserted.
+// sqlClaim returns the record and, where its snapshot has none, inserts a claim,
+// whose fence it returns: the instant in microseconds. When it does neither, a
+// transaction holds the key, or there is a record newer than the snapshot.
 //
-// Locking: shared advisory lock on the key until the statement is committed, so
+// Locking: none when there is a record: a replay writes nothing and needs no flush.
+// Otherwise a shared advisory lock on the key until the statement is committed, so
 // that claims do not exclude one another but wait for no transaction of DoTx; a
 // conflicting row that is not committed yet is waited for, which is another
-// claim's flush. A conflict writes nothing, so that a replay needs no flush.
-const sqlInsert = `WITH c AS MATERIALIZED (
-	SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, pg_try_advisory_xact_lock_shared($2) AS free
-), i AS (
+// claim's flush.
+const sqlClaim = `WITH i AS (
 	INSERT INTO {table} (kh, state, hold, attempt, fence, token, created_at, lease_until, retain_until, purge_after,
 		namespace, scope, id, operation, summary, note, fingerprint)
 	SELECT $3, 1, $4, 1, (extract(epoch FROM now) * 1000000)::bigint, $5, now, now + $6::interval, now + $7::interval, now + $7::interval,
 		$8, $9, $10, $11, $12, '', $13
-	FROM c WHERE free
+	FROM (
+		SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, pg_try_advisory_xact_lock_shared($2) AS free
+		WHERE NOT EXISTS (SELECT FROM {table} WHERE kh = $3)
+	) c WHERE free
 	ON CONFLICT (kh) DO NOTHING
-	RETURNING 1
+	RETURNING fence
 )
-SELECT free, EXISTS (SELECT FROM i) FROM c`
+SELECT (SELECT fence FROM i), ` + recordColumns + `, t.result
+	FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) c LEFT JOIN {table} t ON t.kh = $3`
+
+// sqlFree reports whether no transaction holds a key.
+//
+// Locking: the shared advisory lock, for this statement's transaction.
+const sqlFree = `SELECT pg_try_advisory_xact_lock_shared($1)`
 
 // sqlRegrant gives a record that was read as seen to a new holder, and reports
 // whether no transaction holds the key and whether the record was still the same.
@@ -80,8 +87,8 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 		return driver.Record{}, err
 	}
 	var r driver.Record
-	err := d.do(ctx, func(conn *pgconn.PgConn) (err error) {
-		r, err = d.claim(ctx, conn, p)
+	err := d.do(ctx, func(s *session) (err error) {
+		r, err = d.claim(ctx, s, p)
 		return err
 	})
 	if err != nil {
@@ -90,30 +97,33 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 	return r, nil
 }
 
-func (d *Driver) claim(ctx context.Context, conn *pgconn.PgConn, p driver.ClaimParams) (r driver.Record, err error) {
+func (d *Driver) claim(ctx context.Context, s *session, p driver.ClaimParams) (r driver.Record, err error) {
 	kh, k := d.hash(p.Key), d.stored(p.Key)
-	insert := stmt(d.sql(sqlInsert),
+	claim := d.stmt(sqlClaim,
 		instant(p.Now), int8(d.lock(kh)), uuid(kh), boolean(p.Hold), uuid(p.Token), interval(p.Lease), interval(p.Retention),
 		text(d.namespace), text(k.Scope), text(k.ID), text(p.Operation), text(p.Summary), bytea(p.Fingerprint))
-	read := d.get(kh, p.Now)
 	for range claimRounds {
-		results, err := exec(ctx, conn, insert, read)
+		results, err := s.exec(ctx, claim)
 		if err != nil {
 			return r, err
 		}
-		said := only(results[0])
-		free, inserted := said.bool(), said.bool()
-		if said.err != nil {
-			return r, said.err
-		}
-		if r, err = recordOf(results[1], p.Key); err != nil || inserted {
+		row := only(results[0])
+		fence := row.int8()
+		if r, err = row.recordOf(p.Key); err != nil {
 			return r, err
 		}
+		if r.State == driver.StateAbsent && fence != 0 {
+			r, _ = r.AfterClaim(p, time.UnixMicro(fence))
+			return micro(r), nil
+		}
 		if r.State == driver.StateAbsent {
-			if !free {
-				return busy(p.Key, r), nil
+			if results, err = s.exec(ctx, stmt(sqlFree, int8(d.lock(kh)))); err != nil {
+				return r, err
 			}
-			continue // deleted between the two statements
+			if said := only(results[0]); said.err != nil || !said.bool() {
+				return busy(p.Key, r), said.err
+			}
+			continue
 		}
 		next, write := r.AfterClaim(p, r.Now)
 		next = micro(next)
@@ -121,40 +131,42 @@ func (d *Driver) claim(ctx context.Context, conn *pgconn.PgConn, p driver.ClaimP
 		case !write:
 			return next, nil
 		case r.Token == p.Token && r.Fence == next.Fence:
-			if _, err := exec(ctx, conn, stmt(d.sql(sqlExtend), uuid(kh), uuid(r.Token), int8(r.Fence), instant(next.LeaseUntil))); err != nil {
+			if _, err := s.exec(ctx, stmt(d.sql(sqlExtend), uuid(kh), uuid(r.Token), int8(r.Fence), instant(next.LeaseUntil))); err != nil {
 				return r, err
 			}
-			if r, err = d.look(ctx, conn, p.Key, p.Now); err != nil || r.HeldBy(p.Token, next.Fence) {
+			if r, err = d.look(ctx, s, p.Key, p.Now); err != nil || r.HeldBy(p.Token, next.Fence) {
 				return r, err
 			}
 			continue
+		}
+		free, granted, err := d.regrant(ctx, s, kh, r, next)
+		switch {
+		case err != nil || granted:
+			return next, err
 		case !free:
 			return busy(p.Key, r), nil
-		}
-		granted, err := d.regrant(ctx, conn, kh, r, next)
-		if err != nil || granted {
-			return next, err
 		}
 	}
 	return busy(p.Key, r), nil
 }
 
-// regrant replaces the record seen by next, unless it has changed or is locked.
-func (d *Driver) regrant(ctx context.Context, conn *pgconn.PgConn, kh driver.KeyHash, seen, next driver.Record) (bool, error) {
+// regrant replaces the record seen by next, unless it has changed or is locked. It
+// reports whether no transaction holds the key, and whether it did.
+func (d *Driver) regrant(ctx context.Context, s *session, kh driver.KeyHash, seen, next driver.Record) (free, granted bool, err error) {
 	template := sqlReclaim
 	if seen.StateAt(seen.Now) == driver.StateUnknown {
 		template = sqlRegrant
 	}
-	results, err := exec(ctx, conn, stmt(d.sql(template),
+	results, err := s.exec(ctx, stmt(d.sql(template),
 		int8(d.lock(kh)), uuid(kh), int2(int16(seen.State)), uuid(seen.Token), int8(seen.Fence), instant(seen.LeaseUntil), text(seen.Note),
 		boolean(next.Hold), int4(int32(next.Attempt)), int8(next.Fence), uuid(next.Token), instant(next.CreatedAt),
 		instant(next.LeaseUntil), instant(next.RetainUntil), text(next.Operation), text(next.Summary), text(next.Note), bytea(next.Fingerprint)))
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	said := only(results[0])
-	said.bool()
-	return said.bool(), said.err
+	free, granted = said.bool(), said.bool()
+	return free, granted, said.err
 }
 
 // busy returns what is known of a claim that an open transaction holds, seen as

@@ -1,13 +1,13 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/idem-go/idem/driver"
 )
@@ -18,13 +18,26 @@ var errOpenRows = errors.New("postgres: rows or batch results of the transaction
 // errEndedBySQL is returned by Commit when the transaction that was begun is gone.
 var errEndedBySQL = fmt.Errorf("%w: the application ended the transaction itself, by SQL", driver.ErrOutcomeUnknown)
 
-// sqlInsertOutcome stores claim and outcome in one row. It divides by zero, which
-// aborts the transaction before the COMMIT behind it, unless the record is the one
-// that was read when the transaction began ($18 to $22), or still absent (NULLs).
+// sqlInsertOutcome stores claim and outcome in one row, where there was no record
+// when the transaction began. It fails, and aborts the transaction before the
+// COMMIT behind it, when there is one by now.
 //
-// Locking: the row, waiting for whoever has it. The primary key, not the advisory
-// lock, is what lets one transaction commit.
-const sqlInsertOutcome = `WITH c AS MATERIALIZED (
+// Locking: the row, waiting for whoever inserts it. The primary key, not the
+// advisory lock, is what lets one transaction commit.
+const sqlInsertOutcome = `INSERT INTO {table} (kh, state, hold, attempt, fence, token, created_at, lease_until,
+		completed_at, retain_until, grace_until, purge_after,
+		namespace, scope, id, operation, summary, note, fingerprint, result)
+	SELECT $2, 2, $3, $4, $5, $6, $7, $8,
+		now, now + $9::interval, now + $9::interval + $10::interval, now + $11::interval,
+		$12, $13, $14, $15, $16, $17, $18, $19
+	FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) c`
+
+// sqlReplaceOutcome is sqlInsertOutcome where there was a record, of an earlier
+// claim. It divides by zero, which aborts the transaction, unless the record is
+// still the one that was read ($20 to $24), or has been purged.
+//
+// Locking: as above.
+const sqlReplaceOutcome = `WITH c AS MATERIALIZED (
 	SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), u AS (
 	INSERT INTO {table} AS t (kh, state, hold, attempt, fence, token, created_at, lease_until,
@@ -32,14 +45,14 @@ const sqlInsertOutcome = `WITH c AS MATERIALIZED (
 		namespace, scope, id, operation, summary, note, fingerprint, result)
 	SELECT $2, 2, $3, $4, $5, $6, $7, $8,
 		now, now + $9::interval, now + $9::interval + $10::interval, now + $11::interval,
-		$12, $13, $14, $15, $16, $17, $23, $24
+		$12, $13, $14, $15, $16, $17, $18, $19
 	FROM c
 	ON CONFLICT (kh) DO UPDATE SET state = 2, hold = excluded.hold, attempt = excluded.attempt, fence = excluded.fence,
 		token = excluded.token, created_at = excluded.created_at, lease_until = excluded.lease_until,
 		completed_at = excluded.completed_at, retain_until = excluded.retain_until, grace_until = excluded.grace_until,
 		purge_after = excluded.purge_after, operation = excluded.operation, summary = excluded.summary,
 		note = excluded.note, fingerprint = excluded.fingerprint, result = excluded.result
-	WHERE t.state = $18 AND t.token = $19 AND t.fence = $20 AND t.lease_until = $21 AND t.note = $22
+	WHERE t.state = $20 AND t.token = $21 AND t.fence = $22 AND t.lease_until = $23 AND t.note = $24
 	RETURNING 1
 )
 SELECT 1 / count(*) FROM u`
@@ -67,30 +80,29 @@ func (t *openTx) Commit(ctx context.Context, p driver.CommitParams) error {
 		return err
 	}
 	// Either fails when the transaction is not the one that was begun.
-	batch := []statement{stmt("RELEASE SAVEPOINT " + savepoint)}
+	first := t.d.keep
 	if p.Discard {
-		batch = []statement{stmt("ROLLBACK TO SAVEPOINT " + savepoint)}
+		first = t.d.undo
 	}
-	commit := "COMMIT"
-	if t.d.tx.CommitQuery != "" {
-		commit = t.d.tx.CommitQuery
-	}
-	stored := len(batch)
-	batch = append(batch, t.store(p.CompleteParams), stmt(commit))
-
-	conn := t.conn.Conn().PgConn()
-	results, err := exec(ctx, conn, batch...)
-	lost := isLost(conn, err)
+	lost, before := false, t.s.lost
+	results, err := t.s.exec(ctx, first, t.store(p.CompleteParams), t.d.commit)
+	conn := t.s.conn
+	lost = isLost(conn, err)
 	switch {
-	case err == nil && results[stored+1].CommandTag.String() == "ROLLBACK":
+	case err == nil && results[2].tag.String() == "ROLLBACK":
 		err = pgx.ErrTxCommitRollback
 	case err == nil || lost:
-	case len(results) < stored && code(err) == codeNoSavepoint:
+	case len(results) == 0 && code(err) == codeNoSavepoint:
 		err = fmt.Errorf("%w: %w", errEndedBySQL, err)
-	case len(results) == stored && code(err) == codeDivisionByZero:
+	case len(results) == 1 && code(err) == codeDivisionByZero:
 		err = driver.ErrNotHolder
-	case len(results) == stored && code(err) == codeUniqueViolation:
+	case len(results) == 1 && code(err) == codeUniqueViolation && t.fresh:
+		err = driver.ErrNotHolder
+	case len(results) == 1 && code(err) == codeUniqueViolation:
 		// Committed by another after this transaction's snapshot was taken.
+		err = fmt.Errorf("%w: %w", driver.ErrRetryable, err)
+	case t.s.lost != before:
+		// The application dropped a prepared statement of ours: another time there is none.
 		err = fmt.Errorf("%w: %w", driver.ErrRetryable, err)
 	case code(err) == codeFailedTransaction:
 		err = fmt.Errorf("%w: %w", pgx.ErrTxCommitRollback, err)
@@ -105,29 +117,30 @@ func (t *openTx) Commit(ctx context.Context, p driver.CommitParams) error {
 
 // store returns the statement that stores the outcome.
 func (t *openTx) store(p driver.CompleteParams) statement {
-	out := outcome(p)
 	if !t.claim {
-		return stmt(t.d.sql(sqlCompleteOutcome), append(t.d.holder(p.HolderParams), out...)...)
+		st := t.d.completeOutcome
+		st.args = append(t.d.holder(p.HolderParams), outcome(p)...)
+		return st
 	}
-	next, k := t.next, t.d.stored(t.next.Key)
-	if p.Note != "" {
-		next.Note = p.Note
+	args := insertArgs(t.next, t.d, p)
+	if seen := t.seen; seen.State != driver.StateAbsent {
+		return stmt(t.d.sql(sqlReplaceOutcome), append(args,
+			int2(int16(seen.State)), uuid(seen.Token), int8(seen.Fence), instant(seen.LeaseUntil), text(seen.Note))...)
 	}
-	seen := []arg{
-		int2(int16(t.seen.State)), uuid(t.seen.Token), int8(t.seen.Fence), instant(t.seen.LeaseUntil), text(t.seen.Note),
-	}
-	if t.seen.State == driver.StateAbsent {
-		for i := range seen {
-			seen[i].value = nil
-		}
-	}
-	args := []arg{
-		instant(p.Now), uuid(t.kh), boolean(next.Hold), int4(int32(next.Attempt)), int8(next.Fence), uuid(next.Token),
+	st := t.d.insertOutcome
+	st.args = args
+	return st
+}
+
+// insertArgs returns the parameters of sqlInsertOutcome, the first of sqlReplaceOutcome.
+func insertArgs(next driver.Record, d *Driver, p driver.CompleteParams) []arg {
+	out, k := outcome(p), d.stored(next.Key)
+	return []arg{
+		instant(p.Now), uuid(d.hash(next.Key)), boolean(next.Hold), int4(int32(next.Attempt)), int8(next.Fence), uuid(next.Token),
 		instant(next.CreatedAt), instant(next.LeaseUntil), out[1], out[2], out[3],
-		text(t.d.namespace), text(k.Scope), text(k.ID), text(next.Operation), text(next.Summary), text(next.Note),
+		text(d.namespace), text(k.Scope), text(k.ID), text(next.Operation), text(next.Summary), text(cmp.Or(p.Note, next.Note)),
+		bytea(next.Fingerprint), bytea(p.Result),
 	}
-	args = append(append(args, seen...), bytea(next.Fingerprint), bytea(p.Result))
-	return stmt(t.d.sql(sqlInsertOutcome), args...)
 }
 
 // sqlFate reports whether the transaction of a lost connection has ended, as far
@@ -168,10 +181,10 @@ func (d *Driver) resolve(ctx context.Context, err error, fate func(context.Conte
 
 // fate looks the record up once, on another connection.
 func (t *openTx) fate(ctx context.Context) (committed, known bool) {
-	err := t.d.once(ctx, func(conn *pgconn.PgConn) error {
+	err := t.d.once(ctx, func(s *session) error {
 		h := t.d.holder(t.holder)
 		// Read committed, so that the record is read after the lock was taken.
-		results, err := exec(ctx, conn, stmt("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), stmt(sqlFate, int8(t.d.lock(t.kh))),
+		results, err := s.exec(ctx, stmt("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"), stmt(sqlFate, int8(t.d.lock(t.kh))),
 			stmt(t.d.sql(sqlHeld), h...), stmt(t.d.sql(sqlFateRow), h...), stmt("ROLLBACK"))
 		if err != nil {
 			return err // the pool destroys a connection that is inside a transaction
@@ -182,7 +195,7 @@ func (t *openTx) fate(ctx context.Context) (committed, known bool) {
 			return said.err
 		}
 		state := driver.StateAbsent
-		if len(results[2].Rows) == 1 {
+		if len(results[2].rows) == 1 {
 			row := only(results[2])
 			if state = driver.State(row.int2()); row.err != nil {
 				return row.err
@@ -192,7 +205,7 @@ func (t *openTx) fate(ctx context.Context) (committed, known bool) {
 		// kept for its retention. One that is still in flight under this token
 		// could only be completed by the transaction that had locked it.
 		committed = state == driver.StateComplete
-		known = committed || free && !standby && (t.claim || len(results[3].Rows) == 1 || state == driver.StateAbsent)
+		known = committed || free && !standby && (t.claim || len(results[3].rows) == 1 || state == driver.StateAbsent)
 		return nil
 	})
 	return committed && err == nil, known && err == nil

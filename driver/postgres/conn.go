@@ -29,7 +29,7 @@ func (d *Driver) detached(ctx context.Context) (context.Context, context.CancelF
 }
 
 // do runs a verb that is a transaction of its own on a connection of the pool.
-func (d *Driver) do(ctx context.Context, verb func(*pgconn.PgConn) error) error {
+func (d *Driver) do(ctx context.Context, verb func(*session) error) error {
 	if err := d.ready(ctx); err != nil {
 		return err
 	}
@@ -37,14 +37,14 @@ func (d *Driver) do(ctx context.Context, verb func(*pgconn.PgConn) error) error 
 }
 
 // once is do without the check of the schema.
-func (d *Driver) once(ctx context.Context, verb func(*pgconn.PgConn) error) error {
+func (d *Driver) once(ctx context.Context, verb func(*session) error) error {
 	c, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return d.translate(ctx, err)
 	}
-	conn := c.Conn().PgConn()
+	s := sessionOf(c)
 	for n := 1; ; n++ {
-		if err = verb(conn); n == sends || ctx.Err() != nil || !d.Retryable(err) {
+		if err = verb(s); n == sends || ctx.Err() != nil || !d.Retryable(err) {
 			break
 		}
 	}
@@ -71,7 +71,7 @@ func (d *Driver) rollback(ctx context.Context, conn *pgconn.PgConn) {
 	ctx, cancel := d.detached(ctx)
 	defer cancel()
 	if !conn.IsClosed() && !conn.IsBusy() && conn.TxStatus() != 'I' {
-		if _, err := exec(ctx, conn, stmt("ROLLBACK")); err == nil {
+		if _, err := conn.Exec(ctx, "ROLLBACK").ReadAll(); err == nil {
 			return
 		}
 	}

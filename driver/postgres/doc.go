@@ -9,7 +9,8 @@
 // # What it costs
 //
 // A leased claim is one round trip and one flush of the write-ahead log, and so
-// is its completion. A replay is one round trip and no flush. A takeover is one
+// is its completion; sending one twice costs a round trip more. A replay is one
+// round trip and no flush. A takeover is one
 // round trip more than a claim. A transaction costs two round trips beside the
 // application's own statements, as BEGIN and COMMIT do, and one flush; a
 // duplicate of one costs two round trips and no flush. [Driver.RunBatch] is one
@@ -35,9 +36,23 @@
 //
 // # Connections
 //
-// Nothing is kept in the session: no prepared statement, no SET, no session lock.
-// The driver works in every query mode of pgx and behind a pooler in transaction
-// mode. It sends its statements itself, so tracers of pgx do not see them. A
+// No setting and no lock is kept in the session. In pgx's default query mode,
+// QueryExecModeCacheStatement, a connection has the driver's statements prepared,
+// about twenty at most, whose names begin with "idem_"; preparing them costs a
+// round trip when a connection first runs them, and another in a thousand calls.
+// In every other query mode, and with a StatementCacheCapacity of 0, they are sent
+// unnamed, which costs the server the parsing and planning at every call.
+//
+// Behind a pooler in transaction mode choose such a mode, as pgx itself requires,
+// unless the pooler keeps track of prepared statements (PgBouncer from 1.21, with
+// max_prepared_statements). Statements that have gone, because of DISCARD ALL, of
+// DEALLOCATE, or of a pooler that lends the session to others, are noticed: the
+// call sends them again, unnamed. Only the application's own work cannot be sent
+// again: when it executes DEALLOCATE ALL inside a transaction and past its
+// pgx.Tx, by way of its Conn, the commit fails once with driver.ErrRetryable, and
+// everything is rolled back.
+//
+// The driver sends its statements itself, so tracers of pgx do not see them. A
 // connection on which the server turns out to be read-only is closed, so that the
 // pool recovers after a failover.
 //

@@ -21,6 +21,9 @@ const (
 	codeReadOnly             = "25006"
 	codeFailedTransaction    = "25P02"
 	codeNoSavepoint          = "3B001"
+	codeNoStatement          = "26000" // of a prepared statement
+	codeDuplicateStatement   = "42P05"
+	codeNotSupported         = "0A000" // among others: a cached plan must not change its result type
 )
 
 // ErrManagedTx is returned when the application calls Commit or Rollback on the

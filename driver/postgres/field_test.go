@@ -36,8 +36,9 @@ func everyConn(t testing.TB, pool *pgxpool.Pool, sql string) {
 	}
 }
 
-// A session keeps nothing of the driver's, and may lose everything between two calls.
-func TestField_P01_NothingInTheSession(t *testing.T) {
+// A session keeps no setting and no lock, and statements only where pgx keeps its own.
+// It may lose everything between two calls.
+func TestField_P01_NothingTheSessionMayNotLose(t *testing.T) {
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			s := open(t, setup{pool: []func(*pgxpool.Config){pgtest.Mode(mode), pgtest.MaxConns(2)}})
@@ -52,6 +53,13 @@ func TestField_P01_NothingInTheSession(t *testing.T) {
 				}
 				everyConn(t, s.pool, "DISCARD ALL")
 				if err := s.Complete(t.Context(), outcome(q.Key, held, "result")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if mode != pgx.QueryExecModeCacheStatement {
+				// Without it, what is left behind by two more calls.
+				held := s.mustClaim(t, s.claim())
+				if err := s.Complete(t.Context(), outcome(held.Key, held, "result")); err != nil {
 					t.Fatal(err)
 				}
 			}

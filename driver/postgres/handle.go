@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // handle is the transaction that the application works with. It passes
@@ -16,6 +17,7 @@ import (
 // the transaction, and that it is of no use once the driver has ended it.
 type handle struct {
 	conn       *pgx.Conn
+	session    *session
 	closed     atomic.Bool
 	savepoints int
 	large      pgx.Tx // for large objects: made by pgx on first use
@@ -26,7 +28,7 @@ var (
 	_ pgx.Tx = (*nested)(nil)
 )
 
-func newHandle(conn *pgx.Conn) *handle { return &handle{conn: conn} }
+func newHandle(c *pgxpool.Conn) *handle { return &handle{conn: c.Conn(), session: sessionOf(c)} }
 
 func (h *handle) close() { h.closed.Store(true) }
 
@@ -98,7 +100,11 @@ func (h *handle) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comm
 	if err := h.err(); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	return h.conn.Exec(ctx, sql, args...)
+	tag, err := h.conn.Exec(ctx, sql, args...)
+	if tag.String() == "DEALLOCATE ALL" {
+		clear(h.session.known) // so that Commit does not rely on what is gone
+	}
+	return tag, err
 }
 
 func (h *handle) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -26,10 +27,14 @@ type Driver struct {
 	pool *pgxpool.Pool
 	options
 
-	table    string   // quoted
-	rendered sync.Map // SQL template to SQL
-	checked  atomic.Bool
-	oid      atomic.Uint32 // of the table, once checked
+	table     string   // quoted
+	templates sync.Map // SQL template to rendered
+	checked   atomic.Bool
+	oid       atomic.Uint32 // of the table, once checked
+
+	sqlLock                         string
+	begin, save, keep, undo, commit statement
+	insertOutcome, completeOutcome  statement // with the types of their parameters
 }
 
 var (
@@ -108,6 +113,11 @@ func New(pool *pgxpool.Pool, opts ...Option) *Driver {
 	case len(d.namespace) > maxNamespace || strings.ContainsFunc(d.namespace, func(r rune) bool { return r < ' ' || r > '~' }):
 		d.err = fmt.Errorf("%w: the namespace is not printable ASCII of at most %d bytes", driver.ErrInvalidParams, maxNamespace)
 	}
+	d.sqlLock = lockSQL(d.idle)
+	d.begin, d.commit = d.stmt(beginSQL(d.tx)), d.stmt(cmp.Or(d.tx.CommitQuery, "COMMIT"))
+	d.save, d.keep, d.undo = d.stmt(sqlSave), d.stmt(sqlKeep), d.stmt(sqlUndo)
+	d.insertOutcome = d.stmt(sqlInsertOutcome, insertArgs(driver.Record{}, d, driver.CompleteParams{})...)
+	d.completeOutcome = d.stmt(sqlCompleteOutcome, append(d.holder(driver.HolderParams{}), outcome(driver.CompleteParams{})...)...)
 	return d
 }
 
@@ -148,15 +158,21 @@ func (d *Driver) Guarantees() driver.Guarantees {
 	return g
 }
 
-// sql returns a statement for the driver's table.
-func (d *Driver) sql(template string) string {
-	if s, ok := d.rendered.Load(template); ok {
-		return s.(string)
+// rendered is a template with the name of the driver's table.
+type rendered struct{ sql, name string }
+
+func (d *Driver) render(template string) rendered {
+	if r, ok := d.templates.Load(template); ok {
+		return r.(rendered)
 	}
-	s := strings.ReplaceAll(template, "{table}", d.table)
-	d.rendered.Store(template, s)
-	return s
+	sql := strings.ReplaceAll(template, "{table}", d.table)
+	r := rendered{sql, nameOf(sql)}
+	d.templates.Store(template, r)
+	return r
 }
+
+// sql returns a statement for the driver's table.
+func (d *Driver) sql(template string) string { return d.render(template).sql }
 
 func (d *Driver) hash(k driver.Key) driver.KeyHash { return k.Hash(d.namespace, d.secret) }
 

@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/idem-go/idem/driver"
 )
 
@@ -45,10 +43,10 @@ func (d *Driver) Purge(ctx context.Context, p driver.PurgeParams) (int, error) {
 		return 0, err
 	}
 	purged := 0
-	err := d.do(ctx, func(conn *pgconn.PgConn) error {
+	err := d.do(ctx, func(s *session) error {
 		for {
 			left := p.Limit - purged
-			results, err := exec(ctx, conn, stmt(d.sql(sqlPurge), instant(p.Now), int8(int64(left))))
+			results, err := s.exec(ctx, stmt(d.sql(sqlPurge), instant(p.Now), int8(int64(left))))
 			if err != nil {
 				return err
 			}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/idem-go/idem/driver"
 )
 
@@ -29,15 +27,15 @@ const sqlList = `SELECT ` + recordColumns + `, t.kh
 	ORDER BY t.kh LIMIT $4`
 
 func (d *Driver) get(kh driver.KeyHash, now time.Time) statement {
-	return stmt(d.sql(sqlGet), uuid(kh), instant(now))
+	return d.stmt(sqlGet, uuid(kh), instant(now))
 }
 
-func (d *Driver) look(ctx context.Context, conn *pgconn.PgConn, k driver.Key, now time.Time) (driver.Record, error) {
-	results, err := exec(ctx, conn, d.get(d.hash(k), now))
+func (d *Driver) look(ctx context.Context, s *session, k driver.Key, now time.Time) (driver.Record, error) {
+	results, err := s.exec(ctx, d.get(d.hash(k), now))
 	if err != nil {
 		return driver.Record{}, err
 	}
-	return recordOf(results[0], k)
+	return only(results[0]).recordOf(k)
 }
 
 // Get implements [driver.Driver]. A key that is held by an open transaction of
@@ -47,8 +45,8 @@ func (d *Driver) Get(ctx context.Context, p driver.GetParams) (driver.Record, er
 		return driver.Record{}, err
 	}
 	var r driver.Record
-	err := d.do(ctx, func(conn *pgconn.PgConn) (err error) {
-		r, err = d.look(ctx, conn, p.Key, p.Now)
+	err := d.do(ctx, func(s *session) (err error) {
+		r, err = d.look(ctx, s, p.Key, p.Now)
 		return err
 	})
 	return r, err
@@ -70,16 +68,16 @@ func (d *Driver) List(ctx context.Context, p driver.ListParams) ([]driver.Record
 	}
 	var records []driver.Record
 	var next string
-	err := d.do(ctx, func(conn *pgconn.PgConn) error {
+	err := d.do(ctx, func(s *session) error {
 		// One more than asked for tells whether there is another page.
-		results, err := exec(ctx, conn, stmt(d.sql(sqlList),
+		results, err := s.exec(ctx, stmt(d.sql(sqlList),
 			text(d.namespace), after, int4(int32(p.State)), int8(int64(p.Limit)+1), instant(p.Now)))
 		if err != nil {
 			return err
 		}
 		records, next = nil, ""
 		var last driver.KeyHash
-		for i, values := range results[0].Rows {
+		for i, values := range results[0].rows {
 			if i == p.Limit {
 				next = last.String()
 				break

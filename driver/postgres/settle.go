@@ -3,14 +3,12 @@ package postgres
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/idem-go/idem/driver"
 )
 
-// sqlHeld reads the state of a record of one holder. It stands behind a change in
-// the same batch, as a statement of its own: only a new snapshot sees what a first
-// send of the same verb committed while the change waited for it.
+// sqlHeld reads the state of a record of one holder. It is sent when a change
+// found nothing to do, as a statement of its own: only a new snapshot sees what a
+// first send of the same verb committed while the change waited for it.
 //
 // Locking: none.
 const sqlHeld = `SELECT state FROM {table} WHERE kh = $1 AND token = $2 AND fence = $3`
@@ -51,19 +49,23 @@ func (d *Driver) holder(p driver.HolderParams) []arg {
 	return []arg{uuid(d.hash(p.Key)), uuid(p.Token), int8(p.Fence)}
 }
 
-// settle sends a change and reads, in the same round trip, whether it is done:
-// whether the record of the holder is now in that state.
+// settle sends a change and, when that found nothing to do, reads whether it has
+// been done: whether the record of the holder is in that state already.
 func (d *Driver) settle(ctx context.Context, p driver.HolderParams, template string, done func(driver.State) bool, args ...arg) error {
-	return d.do(ctx, func(conn *pgconn.PgConn) error {
+	return d.do(ctx, func(s *session) error {
 		h := d.holder(p)
-		results, err := exec(ctx, conn, stmt(d.sql(template), append(h, args...)...), stmt(d.sql(sqlHeld), h...))
+		results, err := s.exec(ctx, d.stmt(template, append(h, args...)...))
+		if err != nil || results[0].tag.RowsAffected() > 0 {
+			return err
+		}
+		results, err = s.exec(ctx, stmt(d.sql(sqlHeld), h...))
 		if err != nil {
 			return err
 		}
-		if len(results[1].Rows) == 0 {
+		if len(results[0].rows) == 0 {
 			return driver.ErrNotHolder
 		}
-		state := only(results[1])
+		state := only(results[0])
 		if s := driver.State(state.int2()); state.err == nil && !done(s) {
 			return driver.ErrNotHolder
 		}
@@ -76,9 +78,9 @@ func (d *Driver) Renew(ctx context.Context, p driver.RenewParams) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	return d.do(ctx, func(conn *pgconn.PgConn) error {
-		results, err := exec(ctx, conn, stmt(d.sql(sqlRenew), append(d.holder(p.HolderParams), interval(p.Lease), instant(p.Now))...))
-		if err == nil && results[0].CommandTag.RowsAffected() == 0 {
+	return d.do(ctx, func(s *session) error {
+		results, err := s.exec(ctx, d.stmt(sqlRenew, append(d.holder(p.HolderParams), interval(p.Lease), instant(p.Now))...))
+		if err == nil && results[0].tag.RowsAffected() == 0 {
 			err = driver.ErrNotHolder
 		}
 		return err
@@ -120,10 +122,10 @@ func (d *Driver) Forget(ctx context.Context, p driver.ForgetParams) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	return d.do(ctx, func(conn *pgconn.PgConn) error {
+	return d.do(ctx, func(s *session) error {
 		h := d.holder(p.HolderParams)
-		results, err := exec(ctx, conn, stmt(d.sql(sqlForget), h...), stmt(d.sql(sqlExists), h[0]))
-		if err == nil && len(results[1].Rows) > 0 {
+		results, err := s.exec(ctx, stmt(d.sql(sqlForget), h...), stmt(d.sql(sqlExists), h[0]))
+		if err == nil && len(results[1].rows) > 0 {
 			err = driver.ErrNotHolder
 		}
 		return err

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,13 +17,28 @@ import (
 // Discard goes back to, and by which every Commit knows the transaction again.
 const savepoint = "idem_claim"
 
-// sqlLock reports whether the key was free of other transactions, and whether
-// this one can write.
+const (
+	sqlSave = "SAVEPOINT " + savepoint
+	sqlKeep = "RELEASE SAVEPOINT " + savepoint
+	sqlUndo = "ROLLBACK TO SAVEPOINT " + savepoint
+)
+
+// sqlLock reports whether the key was free of other transactions, whether this one
+// can write, whether it takes a snapshot for every statement, and the instant. It
+// also bounds for how long the transaction may be idle, when a setting follows.
 //
 // Locking: the exclusive advisory lock on the key, until the transaction ends,
 // without waiting. The record is read by the next statement, whose snapshot sees
 // what the lock's last holder committed.
-const sqlLock = `SELECT pg_try_advisory_xact_lock($1), current_setting('transaction_read_only')::bool`
+const sqlLock = `SELECT pg_try_advisory_xact_lock($1), current_setting('transaction_read_only')::bool,
+	current_setting('transaction_isolation') = 'read committed', clock_timestamp()`
+
+// sqlRead returns the record with its result, or no row.
+//
+// Locking: none.
+const sqlRead = `SELECT ` + storedColumns + `, t.result FROM {table} t WHERE t.kh = $1`
+
+const setIdle = `, set_config('idle_in_transaction_session_timeout', '%d', true)`
 
 // sqlHolder finds the claim of a holder.
 //
@@ -36,6 +50,7 @@ const sqlHolder = `SELECT 1 FROM {table} WHERE kh = $1 AND state = 1 AND token =
 type openTx struct {
 	d      *Driver
 	conn   *pgxpool.Conn
+	s      *session
 	handle *handle
 	holder driver.HolderParams
 	kh     driver.KeyHash
@@ -44,19 +59,25 @@ type openTx struct {
 	// Of BeginClaim: the record as it was read, absent included, and the claim
 	// that Commit stores together with the outcome.
 	claim      bool
+	fresh      bool // a snapshot a statement: see sqlLock
 	seen, next driver.Record
 }
 
 // Handle implements [driver.Tx].
 func (t *openTx) Handle() pgx.Tx { return t.handle }
 
-// begin returns the statements that open a transaction.
-func (d *Driver) begin() []statement {
-	all := []statement{stmt(beginSQL(d.tx))}
-	if d.idle > 0 {
-		all = append(all, stmt("SET LOCAL idle_in_transaction_session_timeout = "+strconv.FormatInt(d.idle.Milliseconds(), 10)))
+// later returns a statement to prepare and not to send.
+func later(st statement) statement {
+	st.ahead = true
+	return st
+}
+
+// lockSQL returns sqlLock with the setting.
+func lockSQL(idle time.Duration) string {
+	if idle == 0 {
+		return sqlLock
 	}
-	return all
+	return sqlLock + fmt.Sprintf(setIdle, idle.Milliseconds())
 }
 
 func beginSQL(o pgx.TxOptions) string {
@@ -75,9 +96,11 @@ func beginSQL(o pgx.TxOptions) string {
 	return sql
 }
 
-// open acquires a connection and sends the opening of a transaction. The results
-// are those of the statements given. When open fails, nothing is left open.
-func (d *Driver) open(ctx context.Context, statements ...statement) (*pgxpool.Conn, []*pgconn.Result, error) {
+// open acquires a connection and sends the opening of a transaction: the lock on
+// a key, and read. What ends the transaction is prepared before it begins: inside,
+// a failure to do so would undo the application's work. The results are those of
+// the two statements. When open fails, nothing is left open.
+func (d *Driver) open(ctx context.Context, kh driver.KeyHash, read statement, store statement) (*pgxpool.Conn, []result, error) {
 	if err := d.ready(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -85,14 +108,20 @@ func (d *Driver) open(ctx context.Context, statements ...statement) (*pgxpool.Co
 	if err != nil {
 		return nil, nil, d.translate(ctx, err)
 	}
-	all := d.begin()
-	skip := len(all)
-	all = append(append(all, statements...), stmt("SAVEPOINT "+savepoint))
-	results, err := exec(ctx, c.Conn().PgConn(), all...)
+	s := sessionOf(c)
+	lost := s.lost
+	all := []statement{d.begin, d.stmt(d.sqlLock, int8(d.lock(kh))), read, d.save, later(d.keep), later(store), later(d.commit)}
+	results, err := s.exec(ctx, all...)
+	if err != nil && s.lost != lost {
+		// A prepared statement was of no use, and the transaction fails for that.
+		if d.rollback(ctx, s.conn); s.conn.TxStatus() == 'I' {
+			results, err = s.exec(ctx, all...)
+		}
+	}
 	if err != nil {
 		return nil, nil, d.abort(ctx, c, err)
 	}
-	return c, results[skip:], nil
+	return c, results[1:], nil
 }
 
 // abort rolls back, gives the connection back and returns err, translated.
@@ -113,17 +142,21 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 		return nil, driver.Record{}, err
 	}
 	kh := d.hash(p.Key)
-	c, results, err := d.open(ctx, stmt(sqlLock, int8(d.lock(kh))), d.get(kh, p.Now))
+	c, results, err := d.open(ctx, kh, d.stmt(sqlRead, uuid(kh)), d.insertOutcome)
 	if err != nil {
 		return nil, driver.Record{}, err
 	}
 	said := only(results[0])
-	free, readOnly := said.bool(), said.bool()
-	seen, err := recordOf(results[1], p.Key)
-	switch {
-	case said.err != nil:
-		err = said.err
-	case err == nil && readOnly:
+	free, readOnly, fresh, now := said.bool(), said.bool(), said.bool(), said.instant()
+	if !p.Now.IsZero() {
+		now = driver.Micro(p.Now)
+	}
+	seen := driver.Record{Now: now}
+	if err = said.err; err == nil && len(results[1].rows) > 0 {
+		row := only(results[1])
+		seen, err = row.result(row.stored(now), p.Key)
+	}
+	if err == nil && readOnly {
 		// Said before the work is done rather than when it is committed.
 		err = readOnlyError{}
 	}
@@ -140,7 +173,7 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 		return nil, next, d.abort(ctx, c, nil)
 	}
 	t := &openTx{
-		d: d, conn: c, handle: newHandle(c.Conn()), kh: kh, claim: true, seen: seen, next: next,
+		d: d, conn: c, s: sessionOf(c), handle: newHandle(c), kh: kh, claim: true, fresh: fresh, seen: seen, next: next,
 		holder: driver.HolderParams{Key: p.Key, Token: p.Token, Fence: next.Fence},
 	}
 	return t, next, nil
@@ -155,15 +188,15 @@ func (d *Driver) BeginComplete(ctx context.Context, p driver.HolderParams) (driv
 		return nil, err
 	}
 	kh := d.hash(p.Key)
-	c, results, err := d.open(ctx, stmt(sqlLock, int8(d.lock(kh))), stmt(d.sql(sqlHolder), d.holder(p)...))
+	c, results, err := d.open(ctx, kh, d.stmt(sqlHolder, d.holder(p)...), d.completeOutcome)
 	if err != nil {
 		return nil, err
 	}
-	if len(results[1].Rows) == 0 {
+	if len(results[1].rows) == 0 {
 		return nil, d.abort(ctx, c, driver.ErrNotHolder)
 	}
 	p.Now = time.Time{}
-	return &openTx{d: d, conn: c, handle: newHandle(c.Conn()), kh: kh, holder: p}, nil
+	return &openTx{d: d, conn: c, s: sessionOf(c), handle: newHandle(c), kh: kh, holder: p}, nil
 }
 
 // Rollback implements [driver.Tx]. It does not depend on ctx, and its nil means

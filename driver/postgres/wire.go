@@ -1,28 +1,33 @@
 package postgres
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/idem-go/idem/driver"
 )
 
-// statement is one statement of a batch. Batches are sent as unnamed statements,
-// parsed in their order: nothing stays in the session, and a statement is parsed
-// after those before it have run. pgx.Batch would parse all of them first, which
-// fails behind a ROLLBACK TO, and would name them.
+// statement is one statement of a batch. What has no name is parsed in its place,
+// after the statements before it have run; pgx.Batch would parse everything first,
+// which fails behind a ROLLBACK TO.
 type statement struct {
-	sql  string
-	args []arg
+	sql   string
+	name  string // under which it may be prepared; empty for what is seldom sent
+	args  []arg
+	ahead bool // prepare it for later, and do not send it now
 }
 
-func stmt(sql string, args ...arg) statement { return statement{sql, args} }
+func stmt(sql string, args ...arg) statement { return statement{sql: sql, args: args} }
+
+// stmt returns a statement for the driver's table that may be prepared.
+func (d *Driver) stmt(template string, args ...arg) statement {
+	r := d.render(template)
+	return statement{sql: r.sql, name: r.name, args: args}
+}
 
 // arg is a parameter in the binary format; a nil value is NULL.
 type arg struct {
@@ -60,26 +65,6 @@ func interval(d time.Duration) arg {
 	return arg{pgtype.IntervalOID, append(binary.BigEndian.AppendUint64(nil, uint64(d.Microseconds())), make([]byte, 8)...)}
 }
 
-// exec sends the statements in one round trip and returns the results of those
-// that succeeded. Outside a transaction block they are one transaction.
-func exec(ctx context.Context, conn *pgconn.PgConn, statements ...statement) ([]*pgconn.Result, error) {
-	var batch pgconn.Batch
-	for _, s := range statements {
-		values, oids, formats := make([][]byte, len(s.args)), make([]uint32, len(s.args)), make([]int16, len(s.args))
-		for i, a := range s.args {
-			values[i], oids[i], formats[i] = a.value, a.oid, 1
-		}
-		batch.ExecParams(s.sql, values, oids, formats, []int16{1})
-	}
-	results, err := conn.ExecBatch(ctx, &batch).ReadAll()
-	for i, r := range results {
-		if r.Err != nil {
-			return results[:i], cmpErr(err, r.Err)
-		}
-	}
-	return results, err
-}
-
 func cmpErr(err, otherwise error) error {
 	if err != nil {
 		return err
@@ -98,11 +83,11 @@ type row struct {
 }
 
 // only returns the row of a result that has exactly one.
-func only(r *pgconn.Result) *row {
-	if len(r.Rows) != 1 {
-		return &row{err: fmt.Errorf("%w: %d rows, want 1", errReply, len(r.Rows))}
+func only(r result) *row {
+	if len(r.rows) != 1 {
+		return &row{err: fmt.Errorf("%w: %d rows, want 1", errReply, len(r.rows))}
 	}
-	return &row{values: r.Rows[0]}
+	return &row{values: r.rows[0]}
 }
 
 // next returns the bytes of the next column, nil for NULL, which have the given
@@ -167,34 +152,41 @@ func (r *row) instant() time.Time {
 
 // recordColumns are the columns that [row.record] reads, of a table called t and
 // an instant called c.now. Naming each keeps a column that somebody adds harmless.
-const recordColumns = `c.now, t.state, t.hold, t.attempt, t.fence, t.token, t.created_at, t.lease_until, t.completed_at, ` +
-	`t.retain_until, t.grace_until, t.scope, t.id, t.operation, t.summary, t.note, t.fingerprint`
+const (
+	recordColumns = `c.now, ` + storedColumns
+	storedColumns = `t.state, t.hold, t.attempt, t.fence, t.token, t.created_at, t.lease_until, t.completed_at, ` +
+		`t.retain_until, t.grace_until, t.scope, t.id, t.operation, t.summary, t.note, t.fingerprint`
+)
 
 // record reads recordColumns. All but the instant are NULL when there is no record.
-func (r *row) record() driver.Record {
+func (r *row) record() driver.Record { return r.stored(r.instant()) }
+
+// stored reads storedColumns.
+func (r *row) stored(now time.Time) driver.Record {
 	return driver.Record{
-		Now: r.instant(), State: driver.State(r.int2()), Hold: r.bool(), Attempt: int(r.int4()), Fence: r.int8(), Token: r.uuid(),
+		Now: now, State: driver.State(r.int2()), Hold: r.bool(), Attempt: int(r.int4()), Fence: r.int8(), Token: r.uuid(),
 		CreatedAt: r.instant(), LeaseUntil: r.instant(), CompletedAt: r.instant(), RetainUntil: r.instant(), GraceUntil: r.instant(),
 		Key: driver.Key{Scope: r.text(), ID: r.text()}, Operation: r.text(), Summary: r.text(), Note: r.text(), Fingerprint: r.bytes(),
 	}
 }
 
 // recordOf reads recordColumns and the result, of the record of k.
-func recordOf(res *pgconn.Result, k driver.Key) (driver.Record, error) {
-	row := only(res)
-	r := row.record()
-	r.Result = row.bytes()
-	if row.err != nil {
-		return driver.Record{}, row.err
+func (r *row) recordOf(k driver.Key) (driver.Record, error) { return r.result(r.record(), k) }
+
+// result reads the result of rec, which is to be the record of k.
+func (r *row) result(rec driver.Record, k driver.Key) (driver.Record, error) {
+	rec.Result = r.bytes()
+	if r.err != nil {
+		return driver.Record{}, r.err
 	}
-	switch stored := r.Key; {
-	case r.State == driver.StateAbsent:
-		return driver.Record{Now: r.Now}, nil
-	case r.State > driver.StateReleased:
-		return driver.Record{}, fmt.Errorf("%w: state %d", driver.ErrForeignRecord, r.State)
+	switch stored := rec.Key; {
+	case rec.State == driver.StateAbsent:
+		return driver.Record{Now: rec.Now}, nil
+	case rec.State > driver.StateReleased:
+		return driver.Record{}, fmt.Errorf("%w: state %d", driver.ErrForeignRecord, rec.State)
 	case stored != k && stored != driver.Key{}:
 		return driver.Record{}, fmt.Errorf("%w: its scope and id are not those of its hash", driver.ErrForeignRecord)
 	}
-	r.Key = k
-	return r, nil
+	rec.Key = k
+	return rec, nil
 }
