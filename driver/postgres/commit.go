@@ -85,7 +85,11 @@ func (t *openTx) Commit(ctx context.Context, p driver.CommitParams) error {
 		first = t.d.undo
 	}
 	lost, before := false, t.s.lost
-	results, err := t.s.exec(ctx, first, t.store(p.CompleteParams), t.d.commit)
+	send := t.s.exec
+	if t.handle.unsure {
+		send = t.s.unnamed
+	}
+	results, err := send(ctx, first, t.store(p.CompleteParams), t.d.commit)
 	conn := t.s.conn
 	lost = isLost(conn, err)
 	switch {

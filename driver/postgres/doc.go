@@ -48,9 +48,10 @@
 // max_prepared_statements). Statements that have gone, because of DISCARD ALL, of
 // DEALLOCATE, or of a pooler that lends the session to others, are noticed: the
 // call sends them again, unnamed. Only the application's own work cannot be sent
-// again: when it executes DEALLOCATE ALL inside a transaction and past its
-// pgx.Tx, by way of its Conn, the commit fails once with driver.ErrRetryable, and
-// everything is rolled back.
+// again. A commit therefore does without names where the work's SQL had the word
+// DEALLOCATE, or where it took the Conn of its pgx.Tx. When a function of the server
+// deallocates unseen, the commit fails once with driver.ErrRetryable, and everything
+// is rolled back.
 //
 // The driver sends its statements itself, so tracers of pgx do not see them. A
 // connection on which the server turns out to be read-only is closed, so that the

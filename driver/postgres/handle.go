@@ -9,16 +9,17 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // handle is the transaction that the application works with. It passes
 // everything on to the connection, except that it does not let the application end
 // the transaction, and that it is of no use once the driver has ended it.
 type handle struct {
-	conn       *pgx.Conn
-	session    *session
-	closed     atomic.Bool
+	conn   *pgx.Conn
+	closed atomic.Bool
+	// unsure says that the application may have ended prepared statements of the
+	// session, so that Commit must not rely on them: an error would undo the work.
+	unsure     bool
 	savepoints int
 	large      pgx.Tx // for large objects: made by pgx on first use
 }
@@ -28,7 +29,7 @@ var (
 	_ pgx.Tx = (*nested)(nil)
 )
 
-func newHandle(c *pgxpool.Conn) *handle { return &handle{conn: c.Conn(), session: sessionOf(c)} }
+func newHandle(conn *pgx.Conn) *handle { return &handle{conn: conn} }
 
 func (h *handle) close() { h.closed.Store(true) }
 
@@ -73,6 +74,9 @@ func (h *handle) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if q := b.QueuedQueries; len(q) > 0 && len(q[0].SQL) >= 5 && strings.EqualFold(q[0].SQL[:5], "BEGIN") {
 		return pgx.FailedBatchResults(b, ErrManagedTx)
 	}
+	for _, q := range b.QueuedQueries {
+		h.unsure = h.unsure || deallocates(q.SQL)
+	}
 	return h.conn.SendBatch(ctx, b)
 }
 
@@ -100,17 +104,15 @@ func (h *handle) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comm
 	if err := h.err(); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	tag, err := h.conn.Exec(ctx, sql, args...)
-	if tag.String() == "DEALLOCATE ALL" {
-		clear(h.session.known) // so that Commit does not rely on what is gone
-	}
-	return tag, err
+	h.unsure = h.unsure || deallocates(sql)
+	return h.conn.Exec(ctx, sql, args...)
 }
 
 func (h *handle) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := h.err(); err != nil {
 		return failedRows{err}, err
 	}
+	h.unsure = h.unsure || deallocates(sql)
 	return h.conn.Query(ctx, sql, args...)
 }
 
@@ -118,10 +120,27 @@ func (h *handle) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 	if err := h.err(); err != nil {
 		return failedRows{err}
 	}
+	h.unsure = h.unsure || deallocates(sql)
 	return h.conn.QueryRow(ctx, sql, args...)
 }
 
-func (h *handle) Conn() *pgx.Conn { return h.conn }
+// Conn returns the connection, on which the driver does not see what is done.
+func (h *handle) Conn() *pgx.Conn {
+	h.unsure = true
+	return h.conn
+}
+
+// deallocates reports whether sql, of one statement or of several, may end prepared
+// statements. Where it does not, the word in question is a constant or a name.
+func deallocates(sql string) bool {
+	const word = "deallocate"
+	for i := 0; i+len(word) <= len(sql); i++ {
+		if sql[i]|0x20 == word[0] && strings.EqualFold(sql[i:i+len(word)], word) {
+			return true
+		}
+	}
+	return false
+}
 
 // nested is a savepoint in the application's hands.
 type nested struct {

@@ -161,7 +161,7 @@ func TestField_P01_DeallocatedInsideTheWork(t *testing.T) {
 				if seen {
 					_, err = tx.Handle().Exec(t.Context(), "DEALLOCATE ALL")
 				} else {
-					_, err = tx.Handle().Conn().Exec(t.Context(), "DEALLOCATE ALL")
+					_, err = tx.Handle().Exec(t.Context(), "DO $$ BEGIN EXECUTE 'DEALL' || 'OCATE ALL'; END $$")
 				}
 				if err != nil {
 					t.Fatal(err)

@@ -81,14 +81,14 @@ func (s *session) exec(ctx context.Context, statements ...statement) ([]result, 
 			return nil, err
 		}
 	}
-	results, err := s.send(ctx, statements)
+	results, err := s.send(ctx, s.known, statements)
 	if err == nil || !s.forget(err) {
 		return results, err
 	}
 	if !idle {
 		s.named = false // who undid the application's work for that does it once
 	} else if s.conn.TxStatus() == 'I' {
-		return s.send(ctx, statements)
+		return s.send(ctx, s.known, statements)
 	}
 	return results, err
 }
@@ -151,8 +151,13 @@ func (s *session) prepare(ctx context.Context, statements []statement) error {
 	return cmpErr(err, pipe.Close())
 }
 
+// unnamed is exec in a transaction in which nothing that is prepared can be relied on.
+func (s *session) unnamed(ctx context.Context, statements ...statement) ([]result, error) {
+	return s.send(ctx, nil, statements)
+}
+
 // send sends the statements, those that are known by name.
-func (s *session) send(ctx context.Context, statements []statement) ([]result, error) {
+func (s *session) send(ctx context.Context, known map[string]*prepared, statements []statement) ([]result, error) {
 	var batch pgconn.Batch
 	for _, st := range statements {
 		if st.ahead {
@@ -162,7 +167,7 @@ func (s *session) send(ctx context.Context, statements []statement) ([]result, e
 		for i, a := range st.args {
 			values[i] = a.value
 		}
-		if p := s.known[st.name]; p != nil {
+		if p := known[st.name]; p != nil {
 			p.uses++
 			batch.ExecStatement(&p.StatementDescription, values, binaryFormat, binaryFormat)
 			continue
