@@ -99,6 +99,9 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 
 func (d *Driver) claim(ctx context.Context, s *session, p driver.ClaimParams) (r driver.Record, err error) {
 	kh, k := d.hash(p.Key), d.stored(p.Key)
+	if r, replay, err := d.replay(ctx, s, kh, p); err != nil || replay {
+		return r, err
+	}
 	claim := d.stmt(sqlClaim,
 		instant(p.Now), int8(d.lock(kh)), uuid(kh), boolean(p.Hold), uuid(p.Token), interval(p.Lease), interval(p.Retention),
 		text(d.namespace), text(k.Scope), text(k.ID), text(p.Operation), text(p.Summary), bytea(p.Fingerprint))
@@ -129,6 +132,9 @@ func (d *Driver) claim(ctx context.Context, s *session, p driver.ClaimParams) (r
 		next = micro(next)
 		switch {
 		case !write:
+			if next.State == driver.StateComplete {
+				d.finished.add(kh)
+			}
 			return next, nil
 		case r.Token == p.Token && r.Fence == next.Fence:
 			if _, err := s.exec(ctx, stmt(d.sql(sqlExtend), uuid(kh), uuid(r.Token), int8(r.Fence), instant(next.LeaseUntil))); err != nil {

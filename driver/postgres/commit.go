@@ -115,6 +115,9 @@ func (t *openTx) Commit(ctx context.Context, p driver.CommitParams) error {
 		t.drop()
 		return t.d.resolve(ctx, err, t.fate)
 	}
+	if err == nil {
+		t.d.finished.add(t.kh)
+	}
 	t.end(ctx, err)
 	return t.d.translate(ctx, err)
 }

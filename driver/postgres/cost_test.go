@@ -93,7 +93,7 @@ var sequences = []struct {
 			}
 		}
 	}},
-	{"replay in a transaction", 2, 0, func(t testing.TB, s *store) func() {
+	{"replay in a transaction", 1, 0, func(t testing.TB, s *store) func() {
 		p := s.claim()
 		if err := s.Complete(t.Context(), outcome(p.Key, s.mustClaim(t, p), "result")); err != nil {
 			t.Fatal(err)

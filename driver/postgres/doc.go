@@ -13,7 +13,8 @@
 // round trip and no flush. A takeover is one
 // round trip more than a claim. A transaction costs two round trips beside the
 // application's own statements, as BEGIN and COMMIT do, and one flush; a
-// duplicate of one costs two round trips and no flush. [Driver.RunBatch] is one
+// duplicate of one costs two round trips and no flush, and so does the replay of a
+// key that this process has not seen complete. [Driver.RunBatch] is one
 // round trip and one flush, the application's statements included.
 //
 // # Transactions

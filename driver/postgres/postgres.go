@@ -31,6 +31,7 @@ type Driver struct {
 	templates sync.Map // SQL template to rendered
 	checked   atomic.Bool
 	oid       atomic.Uint32 // of the table, once checked
+	finished  finished
 
 	sqlLock                         string
 	begin, save, keep, undo, commit statement

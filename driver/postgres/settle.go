@@ -92,7 +92,11 @@ func (d *Driver) Complete(ctx context.Context, p driver.CompleteParams) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	return d.settle(ctx, p.HolderParams, sqlComplete, func(s driver.State) bool { return s == driver.StateComplete }, outcome(p)...)
+	err := d.settle(ctx, p.HolderParams, sqlComplete, func(s driver.State) bool { return s == driver.StateComplete }, outcome(p)...)
+	if err == nil {
+		d.finished.add(d.hash(p.Key))
+	}
+	return err
 }
 
 // outcome returns the parameters of a completion: $4 to $9 of sqlComplete.

@@ -131,8 +131,9 @@ func (d *Driver) abort(ctx context.Context, c *pgxpool.Conn, err error) error {
 	return d.translate(ctx, err)
 }
 
-// BeginClaim implements [driver.TxDriver]. A duplicate, or a key that has an
-// outcome, costs a second round trip, which rolls back.
+// BeginClaim implements [driver.TxDriver]. A duplicate costs a second round trip,
+// which rolls back, and so does a key that has an outcome which this process has
+// not seen yet.
 func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.Tx[pgx.Tx], driver.Record, error) {
 	if err := p.Validate(); err != nil {
 		return nil, driver.Record{}, err
@@ -142,6 +143,17 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 		return nil, driver.Record{}, err
 	}
 	kh := d.hash(p.Key)
+	if d.finished.has(kh) {
+		var r driver.Record
+		var replay bool
+		err := d.do(ctx, func(s *session) (err error) {
+			r, replay, err = d.replay(ctx, s, kh, p)
+			return err
+		})
+		if err != nil || replay {
+			return nil, r, err
+		}
+	}
 	c, results, err := d.open(ctx, kh, d.stmt(sqlRead, uuid(kh)), d.insertOutcome)
 	if err != nil {
 		return nil, driver.Record{}, err
@@ -170,10 +182,13 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 		granted, next = false, busy(p.Key, seen)
 	}
 	if !granted {
+		if next.State == driver.StateComplete {
+			d.finished.add(kh)
+		}
 		return nil, next, d.abort(ctx, c, nil)
 	}
 	t := &openTx{
-		d: d, conn: c, s: sessionOf(c), handle: newHandle(c), kh: kh, claim: true, fresh: fresh, seen: seen, next: next,
+		d: d, conn: c, s: sessionOf(c), handle: newHandle(c.Conn()), kh: kh, claim: true, fresh: fresh, seen: seen, next: next,
 		holder: driver.HolderParams{Key: p.Key, Token: p.Token, Fence: next.Fence},
 	}
 	return t, next, nil
@@ -196,7 +211,7 @@ func (d *Driver) BeginComplete(ctx context.Context, p driver.HolderParams) (driv
 		return nil, d.abort(ctx, c, driver.ErrNotHolder)
 	}
 	p.Now = time.Time{}
-	return &openTx{d: d, conn: c, s: sessionOf(c), handle: newHandle(c), kh: kh, holder: p}, nil
+	return &openTx{d: d, conn: c, s: sessionOf(c), handle: newHandle(c.Conn()), kh: kh, holder: p}, nil
 }
 
 // Rollback implements [driver.Tx]. It does not depend on ctx, and its nil means
