@@ -8,8 +8,9 @@ import (
 )
 
 // claimRounds is how often a claim looks again at a record that changed between
-// its two steps. Each round that fails is another claimer's, or the purger's, success.
-const claimRounds = 8
+// its two steps, or that another claim has locked, and is about to have committed.
+// The first of these pauses is a millisecond, and each is twice the one before.
+const claimRounds = 9
 
 // sqlClaim returns the record and, where its snapshot has none, inserts a claim,
 // whose fence it returns: the instant in microseconds. When it does neither, a
@@ -105,7 +106,7 @@ func (d *Driver) claim(ctx context.Context, s *session, p driver.ClaimParams) (r
 	claim := d.stmt(sqlClaim,
 		instant(p.Now), int8(d.lock(kh)), uuid(kh), boolean(p.Hold), uuid(p.Token), interval(p.Lease), interval(p.Retention),
 		text(d.namespace), text(k.Scope), text(k.ID), text(p.Operation), text(p.Summary), bytea(p.Fingerprint))
-	for range claimRounds {
+	for round := range claimRounds {
 		results, err := s.exec(ctx, claim)
 		if err != nil {
 			return r, err
@@ -151,6 +152,11 @@ func (d *Driver) claim(ctx context.Context, s *session, p driver.ClaimParams) (r
 			return next, err
 		case !free:
 			return busy(p.Key, r), nil
+		}
+		select {
+		case <-time.After(time.Millisecond << round):
+		case <-ctx.Done():
+			return r, ctx.Err()
 		}
 	}
 	return busy(p.Key, r), nil
