@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,16 @@ func inTransaction() history {
 		call(20, "c", "q/0", doThenTx, succeed).answer(21, "c", replayed, "DoTx/a")
 }
 
+// A holder renews its lease while as many others wait as a busy machine lets pile up.
+func crowd() history {
+	h := history(nil).call(0, "a", "p/0", do, succeed).run(1, "a", 1, 10).effect(600, "a")
+	for i := range 60 {
+		h = h.call(10+i, fmt.Sprintf("b%d", i), "q/0", do, succeed).answer(400+i, fmt.Sprintf("b%d", i), inFlight, "").
+			call(100+i, fmt.Sprintf("c%d", i), "r/0", do, succeed).answer(650+i, fmt.Sprintf("c%d", i), replayed, "Do/a")
+	}
+	return h.end(601, "a").answer(610, "a", first, "Do/a")
+}
+
 func TestJudge(t *testing.T) {
 	finalValue := "final/Do/a"
 	for name, c := range map[string]struct {
@@ -58,8 +69,10 @@ func TestJudge(t *testing.T) {
 		rows []string
 		want string // part of what is said; "" for nothing
 	}{
-		"takeover":    {takeover(), nil, ""},
-		"transaction": {inTransaction(), []string{"a"}, ""},
+		"takeover":                      {takeover(), nil, ""},
+		"transaction":                   {inTransaction(), []string{"a"}, ""},
+		"a crowd":                       {crowd(), nil, ""},
+		"one of a crowd hears old news": {crowd().call(700, "d", "s/0", do, succeed).answer(701, "d", inFlight, ""), nil, "no order of the calls"},
 		"final": {history(nil).call(0, "a", "p/0", do, endFinal).run(1, "a", 1, 10).effect(2, "a").end(3, "a").
 			answer(4, "a", first, finalValue).call(5, "b", "q/0", do, succeed).answer(6, "b", replayed, finalValue), nil, ""},
 		"an answer lost after it was recorded": {history(nil).call(0, "a", "p/0", do, succeed).run(1, "a", 1, 10).effect(2, "a").

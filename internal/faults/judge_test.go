@@ -40,6 +40,9 @@ func (c *call) value() string {
 	return ""
 }
 
+// recorded reports whether the call may have recorded its outcome.
+func (c *call) recorded() bool { return c.value() != "" && len(c.runs) > 0 }
+
 func (c *call) class() class {
 	if c.answer == nil {
 		return maybe
@@ -122,7 +125,7 @@ var outcomes = porcupine.NondeterministicModel{
 		case nothing:
 			return []any{s}
 		case maybe:
-			if s == "" && c.value() != "" && len(c.runs) > 0 {
+			if s == "" && c.recorded() {
 				return []any{s, c.value()}
 			}
 			return []any{s}
@@ -132,6 +135,41 @@ var outcomes = porcupine.NondeterministicModel{
 	Equal: func(a, b any) bool { return a == b },
 }
 
+// decisive returns the calls that an order of all calls depends on. A call that was
+// told "in flight" only has to begin before the outcome, and a replay to end after
+// it, so the last of the ones to begin and the first of the others to end speak for
+// all. Without this, dozens of calls that wait at the same time have more orders
+// than can be tried.
+func decisive(all []*call) (few []*call) {
+	var waited *call
+	heard := make(map[string]*call)
+	for _, c := range all {
+		switch c.class() {
+		case inFlight:
+			if !c.excused && (waited == nil || waited.T < c.T) {
+				waited = c
+			}
+		case replayed:
+			if o := heard[c.answer.Value]; o == nil || c.returned() < o.returned() {
+				heard[c.answer.Value] = c
+			}
+		case first:
+			few = append(few, c)
+		case maybe:
+			if c.recorded() {
+				few = append(few, c)
+			}
+		}
+	}
+	if waited != nil {
+		few = append(few, waited)
+	}
+	for _, c := range heard {
+		few = append(few, c)
+	}
+	return few
+}
+
 // judge returns what is wrong with the history of one key: rows are the calls
 // whose business rows are in the store.
 func judge(all []*call, rows []string, lease time.Duration) (wrong []string) {
@@ -139,7 +177,7 @@ func judge(all []*call, rows []string, lease time.Duration) (wrong []string) {
 	var ops []porcupine.Operation
 	var outcome string
 	var settled []*call
-	for i, c := range all {
+	for _, c := range all {
 		switch c.class() {
 		case illegal:
 			say("call %s was answered %q", c.ID, c.answer.Err)
@@ -156,9 +194,8 @@ func judge(all []*call, rows []string, lease time.Duration) (wrong []string) {
 		if len(c.runs) > 1 {
 			say("fn of call %s ran %d times", c.ID, len(c.runs))
 		}
-		if c.class() == nothing || c.class() == maybe && (c.value() == "" || len(c.runs) == 0) {
-			continue // it changed nothing and saw nothing
-		}
+	}
+	for i, c := range decisive(all) {
 		ret := c.returned()
 		if c.class() == maybe {
 			ret = math.MaxInt64
