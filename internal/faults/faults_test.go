@@ -140,6 +140,9 @@ func (r *run) problem(format string, args ...any) {
 // what it may take to settle after that.
 const patience = 20 * time.Second
 
+// quietCalls is the number of calls of a segment without faults.
+const quietCalls = 600
+
 // segment injects n faults, lets everybody end, and judges.
 func (r *run) segment(t *testing.T, seed uint64, n int) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -161,7 +164,15 @@ func (r *run) segment(t *testing.T, seed uint64, n int) {
 		}
 	}()
 	if n == 0 {
-		time.Sleep(time.Second) // of work
+		// As much work on a slow machine as on a fast one.
+		if err := within(patience, func() error {
+			if made := callsIn(filepath.Join(dir, "*.jsonl")); made < quietCalls {
+				return fmt.Errorf("only %d calls in %v", made, patience)
+			}
+			return nil
+		}); err != nil {
+			r.problem("%v", err)
+		}
 	} else {
 		r.inject(t, slots, n, rnd)
 	}

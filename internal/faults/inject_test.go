@@ -197,6 +197,16 @@ func (r *run) inject(t *testing.T, slots []*slot, n int, rnd *rand.Rand) {
 	for want := total.others() + n; total.others() < want; {
 		time.Sleep(time.Duration(5+rnd.IntN(60)) * time.Millisecond)
 		s := slots[rnd.IntN(len(slots))]
+		// Whoever has not come so far as to call cannot be interrupted at it.
+		if err := within(patience, func() error {
+			if s.resumed() && !s.working() {
+				return fmt.Errorf("worker %d makes no call", s.n)
+			}
+			return nil
+		}); err != nil {
+			r.problem("%v", err)
+			return
+		}
 		switch k := rnd.IntN(w.kill + w.stop + w.crash + w.session); {
 		case k < w.kill:
 			s.proc.kill()

@@ -58,7 +58,7 @@ type slot struct {
 func (s *slot) start() error {
 	s.generation++
 	spec := s.spec
-	spec.Name = fmt.Sprintf("w%d-%d", s.n, s.generation)
+	spec.Name = s.name()
 	spec.Seed += uint64(s.n)<<32 + uint64(s.generation)
 	spec.Journal = filepath.Join(s.dir, spec.Name+".jsonl")
 	text, err := json.Marshal(spec)
@@ -75,6 +75,11 @@ func (s *slot) start() error {
 	s.proc, err = startProcess(cmd)
 	return err
 }
+
+// working reports whether the process has come so far as to call.
+func (s *slot) working() bool { return callsIn(filepath.Join(s.dir, s.name()+".jsonl")) > 0 }
+
+func (s *slot) name() string { return fmt.Sprintf("w%d-%d", s.n, s.generation) }
 
 // resumed reports whether the process runs, as far as this program has to do with it.
 func (s *slot) resumed() bool {
