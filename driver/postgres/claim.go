@@ -138,10 +138,13 @@ func (d *Driver) claim(ctx context.Context, s *session, p driver.ClaimParams) (r
 			}
 			return next, nil
 		case r.Token == p.Token && r.Fence == next.Fence:
-			if _, err := s.exec(ctx, stmt(d.sql(sqlExtend), uuid(kh), uuid(r.Token), int8(r.Fence), instant(next.LeaseUntil))); err != nil {
+			// Read in the same transaction, or the answer would be what somebody made
+			// of the key after its lease was extended.
+			results, err := s.exec(ctx, stmt(d.sql(sqlExtend), uuid(kh), uuid(r.Token), int8(r.Fence), instant(next.LeaseUntil)), d.get(kh, p.Now))
+			if err != nil {
 				return r, err
 			}
-			if r, err = d.look(ctx, s, p.Key, p.Now); err != nil || r.HeldBy(p.Token, next.Fence) {
+			if r, err = recordOf(results[1], p.Key); err != nil || r.HeldBy(p.Token, next.Fence) {
 				return r, err
 			}
 			continue

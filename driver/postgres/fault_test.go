@@ -133,3 +133,33 @@ func (s *store) attempt(ctx context.Context, p driver.ClaimParams, inTx bool, mi
 	}
 	return mine, tx.Commit(ctx, commit(p.Key, r, mine))
 }
+
+// A claim that is sent again extends its lease and answers in one transaction: a
+// release that comes between the two would make it tell of a state that it has changed.
+func TestRepeatedClaimAnswersWhatItWrote(t *testing.T) {
+	t.Parallel()
+	f := openFaulty(t)
+	p := f.claim()
+	f.mustClaim(t, f.claim()) // the schema has been checked
+	first := f.mustClaim(t, p)
+	var asked atomic.Int64
+	f.px.SetRule(func(_ *proxy.Conn, d proxy.Direction, _ []byte) proxy.Verdict {
+		if d == proxy.ToServer {
+			asked.Add(1)
+		} else if asked.Load() == 2 {
+			// The lease is extended, and the answer on its way.
+			if err := f.main.Release(context.Background(), driver.ReleaseParams{HolderParams: holder(p.Key, first)}); err != nil {
+				t.Error(err)
+			}
+		}
+		return proxy.Forward
+	})
+	p.Lease += time.Minute
+	again, err := f.Claim(t.Context(), p)
+	if err != nil || !again.HeldBy(p.Token, first.Fence) || again.LeaseUntil.Sub(first.LeaseUntil) < time.Minute {
+		t.Errorf("got %+v, %v; want the claim as it was granted, with a longer lease", again, err)
+	}
+	if n := asked.Load(); n != 2 {
+		t.Errorf("%d round trips, want 2", n)
+	}
+}
