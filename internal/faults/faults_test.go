@@ -136,9 +136,9 @@ func (r *run) problem(format string, args ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, args...))
 }
 
-// How long a worker may take to end when it is asked to: a call's own limit, and
-// what it may take to settle after that.
-const patience = 20 * time.Second
+// How long a worker may take to end when it is asked to: a call's own limit, what it
+// may take to settle after that, and what is then left of its connections.
+const patience = 20*time.Second + cleanUp
 
 // quietCalls is the number of calls of a segment without faults.
 const quietCalls = 600

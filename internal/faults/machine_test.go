@@ -65,7 +65,6 @@ var machine = porcupine.NondeterministicModel{
 	Init: func() []any { return []any{cell("")} },
 	Step: func(state, input, output any) []any {
 		c, v := state.(cell), input.(*verb)
-		ghost, _ := output.(bool)
 		r := c.record()
 		next, write, err := v.after(r)
 		then := c
@@ -73,7 +72,7 @@ var machine = porcupine.NondeterministicModel{
 			then = cellOf(next)
 		}
 		switch {
-		case ghost, v.unknown != nil, v.purge:
+		case output.(bool):
 			if then == c {
 				return []any{c}
 			}
@@ -123,19 +122,35 @@ func reads(got, r driver.Record, now time.Time) bool {
 	return same(got, r)
 }
 
+// operations are the steps that the machine may owe to a verb, of which no more is
+// known than what was heard until an instant. An output that is true stands for a
+// step that may have been taken, or not.
+func (v *verb) operations(client int, until int64) (ops []porcupine.Operation) {
+	step := func(maybe bool, ret int64) {
+		ops = append(ops, porcupine.Operation{ClientId: client + len(ops), Input: v, Output: maybe, Call: v.call, Return: ret})
+	}
+	heard := v.unknown == nil && v.ret <= until
+	switch {
+	case v.get && !heard:
+	case v.purge && heard:
+		step(true, v.ret)
+	case !heard:
+		step(true, math.MaxInt64)
+	default:
+		step(false, v.ret)
+		if v.again && !v.get {
+			step(true, math.MaxInt64)
+		}
+	}
+	return ops
+}
+
 // judgeVerbs checks the history of one key. It returns "" when there is an order of
 // the verbs in which each answer is the machine's.
 func judgeVerbs(history []*verb) string {
 	var ops []porcupine.Operation
 	for _, v := range history {
-		op := porcupine.Operation{ClientId: len(ops), Input: v, Output: false, Call: v.call, Return: v.ret}
-		if v.unknown != nil {
-			op.Return = math.MaxInt64
-		}
-		ops = append(ops, op)
-		if v.again && v.unknown == nil && !v.get && !v.purge {
-			ops = append(ops, porcupine.Operation{ClientId: len(ops), Input: v, Output: true, Call: v.call, Return: math.MaxInt64})
-		}
+		ops = append(ops, v.operations(len(ops), math.MaxInt64)...)
 	}
 	switch porcupine.CheckOperationsTimeout(machine.ToModel(), ops, checkTimeout) {
 	case porcupine.Illegal:
@@ -156,11 +171,7 @@ func culprit(history []*verb) string {
 			if v.call > ended[n].ret {
 				continue
 			}
-			op := porcupine.Operation{ClientId: len(ops), Input: v, Output: v.ret > ended[n].ret, Call: v.call, Return: v.ret}
-			if v.unknown != nil || v.ret > ended[n].ret {
-				op.Return = math.MaxInt64
-			}
-			ops = append(ops, op)
+			ops = append(ops, v.operations(len(ops), ended[n].ret)...)
 		}
 		return porcupine.CheckOperationsTimeout(machine.ToModel(), ops, checkTimeout) == porcupine.Illegal
 	})
