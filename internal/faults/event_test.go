@@ -32,6 +32,8 @@ type event struct {
 	// Planned says that the error needs no fault to explain it: the workload asked for
 	// it, or the machine was slow.
 	Planned bool `json:",omitempty"`
+	// Unresolved says that the key is held until somebody resolves it.
+	Unresolved bool `json:",omitempty"`
 }
 
 type kind string
@@ -51,6 +53,7 @@ const (
 	do       way = "Do"
 	doTx     way = "DoTx"
 	doThenTx way = "DoThenTx"
+	resolve  way = "Resolve" // by hand; it has no fn
 )
 
 // plan is how fn ends.

@@ -30,6 +30,10 @@ const (
 	cutAfter   fault = "connection cut after a reply"
 	cutCommit  fault = "connection cut before the reply to COMMIT"
 	swallow    fault = "chunk swallowed"
+	readOnly   fault = "server read-only for a while"
+	memoryFull fault = "memory of the server full for a while"
+	diskFull   fault = "disk full for a while"
+	jumpClock  fault = "clock of a worker jumped"
 )
 
 type tally struct {
@@ -53,7 +57,9 @@ func (c *tally) total() (n int) { return c.cuts() + c.others() }
 func (c *tally) cuts() int { return c.sum(cutRequest, cutReply, cutAfter, cutCommit, swallow) }
 
 // others returns how many were not.
-func (c *tally) others() int { return c.sum(killWorker, stopWorker, killServer, endSession) }
+func (c *tally) others() int {
+	return c.sum(killWorker, stopWorker, killServer, endSession, readOnly, memoryFull, diskFull, jumpClock)
+}
 
 func (c *tally) sum(kinds ...fault) (n int) {
 	c.Lock()
@@ -71,11 +77,16 @@ type server interface {
 	proxy() *proxy.Proxy // nil for a file
 	crash(t *testing.T)
 	endSession() (bool, error)
+	// spoil takes the store's ability to write for d; "" when it cannot.
+	spoil(d time.Duration, rnd *rand.Rand) (fault, error)
 	clean() error
 }
 
 // file is the store of an embedded driver. It has no process of its own to break.
-type file struct{ path string }
+type file struct {
+	path string
+	disk smallDisk
+}
 
 func (f file) dsn() string             { return f.path }
 func (f file) direct() string          { return f.path }
@@ -83,6 +94,18 @@ func (file) proxy() *proxy.Proxy       { return nil }
 func (file) crash(*testing.T)          {}
 func (file) endSession() (bool, error) { return false, nil }
 func (file) clean() error              { return nil }
+
+func (f file) spoil(d time.Duration, _ *rand.Rand) (fault, error) {
+	if !f.disk.mounted {
+		return "", nil
+	}
+	empty, err := f.disk.fill()
+	if err != nil {
+		return "", err
+	}
+	time.Sleep(d)
+	return diskFull, empty()
+}
 
 type postgresServer struct {
 	*pgServer
@@ -100,6 +123,16 @@ func (s postgresServer) crash(t *testing.T) {
 	}
 }
 
+// spoil makes every transaction read-only that does not ask for another mode, as a
+// failover or an operator can.
+func (s postgresServer) spoil(d time.Duration, _ *rand.Rand) (fault, error) {
+	if err := s.settings("ALTER SYSTEM SET default_transaction_read_only = on"); err != nil {
+		return "", err
+	}
+	time.Sleep(d)
+	return readOnly, s.settings("ALTER SYSTEM RESET default_transaction_read_only")
+}
+
 type redisServer struct {
 	*redistest.Server
 	p      *proxy.Proxy
@@ -111,6 +144,22 @@ func (s redisServer) direct() string      { return s.Addr }
 func (s redisServer) proxy() *proxy.Proxy { return s.p }
 func (s redisServer) crash(t *testing.T)  { s.Restart(t) }
 func (s redisServer) clean() error        { return nil }
+
+func (s redisServer) spoil(d time.Duration, rnd *rand.Rand) (fault, error) {
+	if rnd.IntN(2) == 0 {
+		return memoryFull, s.during(d, []any{"CONFIG", "SET", "maxmemory", "1"}, []any{"CONFIG", "SET", "maxmemory", "0"})
+	}
+	return readOnly, s.during(d, []any{"REPLICAOF", "127.0.0.1", "1"}, []any{"REPLICAOF", "NO", "ONE"})
+}
+
+func (s redisServer) during(d time.Duration, begin, end []any) error {
+	within(time.Second, func() error { return s.client.Ping(ctx()).Err() }) // connections that the last crash has broken
+	if err := s.client.Do(ctx(), begin...).Err(); err != nil {
+		return err
+	}
+	time.Sleep(d)
+	return s.client.Do(ctx(), end...).Err()
+}
 
 func (s redisServer) endSession() (bool, error) {
 	list, err := s.client.ClientList(ctx()).Result()
@@ -181,6 +230,7 @@ func (c *cuts) remaining() int {
 type weights struct {
 	cuts                       int // how many of all faults are cuts, in 100
 	kill, stop, crash, session int // of the others
+	spoil, clock               int
 }
 
 // inject injects n faults.
@@ -207,7 +257,7 @@ func (r *run) inject(t *testing.T, slots []*slot, n int, rnd *rand.Rand) {
 			r.problem("%v", err)
 			return
 		}
-		switch k := rnd.IntN(w.kill + w.stop + w.crash + w.session); {
+		switch k := rnd.IntN(w.kill + w.stop + w.crash + w.session + w.spoil + w.clock); {
 		case k < w.kill:
 			s.proc.kill()
 			s.stopped = nil
@@ -227,6 +277,24 @@ func (r *run) inject(t *testing.T, slots []*slot, n int, rnd *rand.Rand) {
 		case k < w.kill+w.stop+w.crash:
 			srv.crash(t)
 			total.add(killServer)
+		case k < w.kill+w.stop+w.crash+w.spoil:
+			f, err := srv.spoil(time.Duration(20+rnd.IntN(200))*time.Millisecond, rnd)
+			if err != nil {
+				r.problem("spoiling the store: %v", err)
+				return
+			}
+			if f == "" {
+				w.spoil, w.kill = 0, w.kill+w.spoil
+				continue
+			}
+			total.add(f)
+		case k < w.kill+w.stop+w.crash+w.spoil+w.clock:
+			// Its input is closed only when it is to end.
+			if _, err := fmt.Fprintln(s.in, time.Duration(rnd.IntN(5)-2)*time.Duration(rnd.IntN(1200))*time.Millisecond); err != nil {
+				r.problem("worker %d ended by itself: %v", s.n, err)
+				return
+			}
+			total.add(jumpClock)
 		default:
 			ok, err := srv.endSession()
 			if err != nil {

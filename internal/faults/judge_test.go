@@ -32,7 +32,7 @@ type call struct {
 // value is the outcome that the call records if it records one; "" for none.
 func (c *call) value() string {
 	switch {
-	case c.Plan == succeed, c.Plan == notApplied && c.Way != doTx:
+	case c.Plan == succeed, c.Plan == notApplied && (c.Way == do || c.Way == doThenTx):
 		return string(c.Way) + "/" + c.ID
 	case c.Plan == endFinal:
 		return "final/" + string(c.Way) + "/" + c.ID
@@ -41,7 +41,7 @@ func (c *call) value() string {
 }
 
 // recorded reports whether the call may have recorded its outcome.
-func (c *call) recorded() bool { return c.value() != "" && len(c.runs) > 0 }
+func (c *call) recorded() bool { return c.value() != "" && (len(c.runs) > 0 || c.Way == resolve) }
 
 func (c *call) class() class {
 	if c.answer == nil {
@@ -215,7 +215,32 @@ func judge(all []*call, rows []string, lease time.Duration) (wrong []string) {
 		say("the history could not be checked in %v", checkTimeout)
 	}
 	wrong = append(wrong, judgeRows(outcome, rows)...)
+	wrong = append(wrong, judgeHold(all)...)
 	return append(wrong, judgeRuns(all, outcome, lease)...)
+}
+
+// judgeHold looks at a key under policy Hold: after an fn that left no outcome,
+// nothing runs until somebody says that it was not applied.
+func judgeHold(all []*call) (wrong []string) {
+	if !held(all[0].Key) {
+		return nil
+	}
+	for _, a := range all {
+		if len(a.runs) == 0 || a.Way == doTx || a.Plan == notApplied && a.runs[0].Attempt == 1 && a.effect == nil && a.end != nil {
+			continue
+		}
+		for _, b := range all {
+			if len(b.runs) == 0 || b.runs[0].T <= a.runs[0].T {
+				continue
+			}
+			if !slices.ContainsFunc(all, func(r *call) bool {
+				return r.Way == resolve && r.Plan == notApplied && r.T < b.runs[0].T && r.returned() > a.runs[0].T
+			}) {
+				wrong = append(wrong, fmt.Sprintf("fn of call %s ran after that of call %s, and nobody had resolved it", b.ID, a.ID))
+			}
+		}
+	}
+	return wrong
 }
 
 // judgeRows compares business rows with the outcome: they are committed together.
@@ -240,7 +265,12 @@ func judgeRuns(all []*call, outcome string, lease time.Duration) (wrong []string
 			runs = append(runs, c)
 		}
 	}
-	sort.Slice(runs, func(i, j int) bool { return runs[i].runs[0].Fence < runs[j].runs[0].Fence })
+	sort.Slice(runs, func(i, j int) bool {
+		if lease == 0 { // a clock that is set back lets a fence begin anew, where nothing is left of the record before
+			return runs[i].runs[0].T < runs[j].runs[0].T
+		}
+		return runs[i].runs[0].Fence < runs[j].runs[0].Fence
+	})
 	var before, effect *call // the run before, and the last that had an effect
 	for _, c := range runs {
 		run := c.runs[0]
@@ -261,7 +291,7 @@ func judgeRuns(all []*call, outcome string, lease time.Duration) (wrong []string
 		if before != nil && before.class() == first {
 			say("fn of call %s ran after call %s had recorded its outcome", c.ID, before.ID)
 		}
-		if effect != nil && run.Attempt <= effect.runs[0].Attempt {
+		if effect != nil && run.Attempt <= effect.runs[0].Attempt && !held(c.Key) { // see judgeHold
 			say("call %s ran as attempt %d after the effect of call %s in attempt %d", c.ID, run.Attempt, effect.ID, effect.runs[0].Attempt)
 		}
 		before = c
@@ -270,7 +300,7 @@ func judgeRuns(all []*call, outcome string, lease time.Duration) (wrong []string
 		}
 	}
 	for _, c := range all {
-		if w := c.value(); w != "" && w == outcome && len(c.runs) == 0 {
+		if w := c.value(); w != "" && w == outcome && !c.recorded() {
 			say("the outcome is that of call %s, whose fn never ran", c.ID)
 		}
 	}

@@ -5,7 +5,6 @@ package faults
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +24,9 @@ func (b *broken[T]) Claim(ctx context.Context, p driver.ClaimParams) (driver.Rec
 	// Every other claim is judged by a clock that is fast.
 	if (mutant == "takes live claims" || mutant == "completes what it does not hold") && p.Token[0]&1 == 1 {
 		p.Now = time.Now().Add(2 * lease)
+	}
+	if mutant == "does not hold" {
+		p.Hold = false
 	}
 	return b.TxDriver.Claim(ctx, p)
 }
@@ -74,10 +76,11 @@ func TestMutants(t *testing.T) {
 		"loses an outcome":                "calls recorded an outcome",
 		"forgets an attempt":              "as attempt 1 after the effect",
 		"drops the rows of an outcome":    "business rows",
+		"does not hold":                   "and nobody had resolved it",
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			r := &run{
-				driver: "sqlite", server: file{filepath.Join(t.TempDir(), "faults.db")}, processes: 2, handles: 2, mutant: name,
+				driver: "sqlite", kind: "sqlite", server: onDisk(t), processes: 2, handles: 2, mutant: name,
 			}
 			var got string
 			for i := range uint64(10) { // what it takes on a machine that does other things, too

@@ -155,6 +155,22 @@ func (s *pgServer) query(sql string) (n int, err error) {
 	return n, err
 }
 
+// settings changes the configuration of the running server.
+func (s *pgServer) settings(sql string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.dsn(s.port))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "SELECT pg_reload_conf()")
+	return err
+}
+
 // terminate ends one of the workers' backends, and reports whether there was one.
 func (s *pgServer) terminate() (bool, error) {
 	n, err := s.query(`SELECT count(pg_terminate_backend(pid)) FROM (

@@ -27,7 +27,10 @@ import (
 const lease = 500 * time.Millisecond
 
 var (
-	config = idem.Config{Name: "faults", Lease: lease, Retention: 24 * time.Hour, SettleTimeout: 3 * time.Second, MaxWaiters: 8}
+	config  = idem.Config{Name: "faults", Lease: lease, Retention: 24 * time.Hour, SettleTimeout: 3 * time.Second, MaxWaiters: 8}
+	holding = idem.Config{
+		Name: "faults.hold", Policy: idem.Hold, Lease: lease, Retention: 24 * time.Hour, SettleTimeout: 3 * time.Second, MaxWaiters: 8,
+	}
 	print1 = idem.NewFingerprint("faults.v1", []byte("the same"))
 )
 
@@ -40,9 +43,10 @@ type steps struct {
 
 // handle is a store as one user has it: a pool, a client, a file handle.
 type handle struct {
-	ways  []way
-	call  func(ctx context.Context, w way, key idem.Key, id string, s steps, opts ...idem.CallOption) (idem.Result[string], error)
-	purge func(ctx context.Context) error
+	ways    []way
+	call    func(ctx context.Context, w way, key idem.Key, id string, s steps, opts ...idem.CallOption) (idem.Result[string], error)
+	resolve func(ctx context.Context, key idem.Key, value string, err error) error
+	purge   func(ctx context.Context) error
 	// rows returns the calls whose business rows are in the store, by key.
 	rows func(ctx context.Context) (map[string][]string, error)
 	// leak reports what the handle still holds although no call is under way.
@@ -68,15 +72,29 @@ func withTx[T any](drv driver.TxDriver[T], insert func(ctx context.Context, tx T
 	if mutant != "" {
 		drv = &broken[T]{drv}
 	}
-	op, err := idem.NewTx[string](drv, config)
+	if skewing {
+		drv = skewed[T]{drv}
+	}
+	rerun, err := idem.NewTx[string](drv, config)
+	if err != nil {
+		return nil, err
+	}
+	hold, err := idem.NewTx[string](drv, holding)
 	if err != nil {
 		return nil, err
 	}
 	h := &handle{ways: []way{do, doTx, doThenTx}, leak: func() error { return nil }}
-	h.purge = func(ctx context.Context) error { _, err := op.Purge(ctx, 100); return err }
+	h.purge = func(ctx context.Context) error { _, err := rerun.Purge(ctx, 100); return err }
+	h.resolve = func(ctx context.Context, key idem.Key, value string, err error) error {
+		return hold.Resolve(ctx, key, "a person looked", value, err)
+	}
 	h.call = func(ctx context.Context, w way, key idem.Key, id string, s steps, opts ...idem.CallOption) (idem.Result[string], error) {
 		in := func(tx T) func(context.Context) error {
 			return func(ctx context.Context) error { return insert(ctx, tx, key.ID, id) }
+		}
+		op := rerun
+		if held(key.ID) {
+			op = hold
 		}
 		switch w {
 		case doTx:
@@ -214,7 +232,12 @@ func openRedis(addr string) (*handle, error) {
 	client := goredis.NewClient(&goredis.Options{
 		Addr: addr, ContextTimeoutEnabled: true, PoolSize: 6, ReadTimeout: 800 * time.Millisecond, DialTimeout: time.Second,
 	})
-	op, err := idem.New[string](redis.New(client), config)
+	drv := redis.New(client)
+	rerun, err := idem.New[string](drv, config)
+	if err != nil {
+		return nil, err
+	}
+	hold, err := idem.New[string](drv, holding)
 	if err != nil {
 		return nil, err
 	}
@@ -224,9 +247,15 @@ func openRedis(addr string) (*handle, error) {
 			if w != do {
 				return idem.Result[string]{}, errors.ErrUnsupported
 			}
-			return op.Do(ctx, key, print1, s.fn, opts...)
+			if held(key.ID) {
+				return hold.Do(ctx, key, print1, s.fn, opts...)
+			}
+			return rerun.Do(ctx, key, print1, s.fn, opts...)
 		},
-		purge: func(ctx context.Context) error { _, err := op.Purge(ctx, 100); return err },
+		resolve: func(ctx context.Context, key idem.Key, value string, err error) error {
+			return hold.Resolve(ctx, key, "a person looked", value, err)
+		},
+		purge: func(ctx context.Context) error { _, err := rerun.Purge(ctx, 100); return err },
 		rows:  func(context.Context) (map[string][]string, error) { return nil, nil },
 		leak: func() error {
 			if s := client.PoolStats(); s.TotalConns != s.IdleConns {

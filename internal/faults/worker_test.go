@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +30,7 @@ type spec struct {
 	Start                int64 // of the segment, by the clock of all processes
 	Handles              int
 	Mutant               string // see [mutant]
+	Clock                bool   // jumps as the input says
 }
 
 // Keys come into use one every keyEvery and are new for a window of keyWindow keys.
@@ -55,7 +56,7 @@ func worker(text string) error {
 	if err != nil {
 		return err
 	}
-	mutant = s.Mutant
+	mutant, skewing = s.Mutant, s.Clock
 	before := runtime.NumGoroutine()
 	var handles []*handle
 	for range s.Handles {
@@ -83,7 +84,7 @@ func worker(text string) error {
 			sleep(ctx, 100*time.Millisecond)
 		}
 	})
-	io.Copy(io.Discard, os.Stdin)
+	follow(os.Stdin)
 	stop()
 	work.Wait()
 	for _, h := range handles {
@@ -138,16 +139,54 @@ type caller struct {
 func (c *caller) loop(ctx context.Context) {
 	for ctx.Err() == nil {
 		newest := int((now() - c.Start) / int64(keyEvery))
-		key := fmt.Sprintf("%s-%d", c.Prefix, max(newest-c.rnd.IntN(keyWindow), 0))
+		key := keyName(c.Prefix, max(newest-c.rnd.IntN(keyWindow), 0))
 		for n := 0; n < mostRepeats && ctx.Err() == nil; n++ {
 			e := c.once(ctx, key)
 			if e.Class == first || e.Class == replayed || e.Class == illegal {
 				break
 			}
+			if held(key) && e.Unresolved && c.rnd.IntN(4) == 0 {
+				c.made++
+				p := [...]plan{succeed, notApplied}[c.rnd.IntN(2)]
+				decide(context.WithoutCancel(ctx), c.h, c.j, c.group, fmt.Sprintf("%s.%d", c.name, c.made), key, p)
+			}
 			sleep(ctx, time.Duration(2+c.rnd.IntN(20))*time.Millisecond)
 		}
 		sleep(ctx, time.Duration(c.rnd.IntN(30))*time.Millisecond)
 	}
+}
+
+// Every fifth key is used under policy Hold, and its name says so.
+func keyName(prefix string, n int) string {
+	if n%5 == 0 {
+		return fmt.Sprintf("%s-%d-hold", prefix, n)
+	}
+	return fmt.Sprintf("%s-%d", prefix, n)
+}
+
+func held(key string) bool { return strings.HasSuffix(key, "-hold") }
+
+// decide is a person who resolves a key whose outcome is unknown.
+func decide(ctx context.Context, h *handle, j *journal, group, id, key string, p plan) {
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
+	defer cancel()
+	j.write(event{Kind: called, ID: id, Group: group, Key: key, Way: resolve, Plan: p})
+	value, err := string(resolve)+"/"+id, error(nil)
+	if p == notApplied {
+		value, err = "", idem.NotApplied(errPlanned)
+	}
+	e := event{Kind: answered, ID: id, Key: key, Class: maybe, Planned: true}
+	err = h.resolve(ctx, idem.Key{Scope: "faults", ID: key}, value, err)
+	switch {
+	case err == nil && p == succeed:
+		e.Class, e.Value = first, value
+	case err == nil, errors.Is(err, idem.ErrInFlight), errors.Is(err, idem.ErrHasOutcome), errors.Is(err, idem.ErrNotFound):
+		e.Class = nothing
+	}
+	if err != nil {
+		e.Err = err.Error()
+	}
+	j.write(e)
 }
 
 var errPlanned = errors.New("planned by the workload")
@@ -263,6 +302,9 @@ func classify(res idem.Result[string], err error) event {
 	case errors.Is(err, idem.ErrNotRecorded) && errors.Is(err, idem.ErrLeaseLost):
 	case errors.Is(err, idem.ErrNotRecorded), errors.Is(err, idem.ErrUnknown):
 		e.Class = maybe
+		var u *idem.UnknownError
+		e.Unresolved = errors.As(err, &u) && u.Err == nil
+		e.Planned = e.Planned || e.Unresolved
 	case err == nil, errors.As(err, &final):
 		e.Class = first
 		if res.Replayed {
