@@ -111,8 +111,12 @@ func New(db *bbolt.DB, opts ...Option) *Driver {
 
 // Open opens the file at path, creating it with mode 0600, with the map-based free
 // list. It waits one second for the lock of another process and then returns an error that
-// matches [ErrLocked]. Close the Driver to close the file.
+// matches [ErrLocked]. A file that has been cut short is an error, too. Close the
+// Driver to close the file.
 func Open(path string, opts ...Option) (*Driver, error) {
+	if err := whole(path); err != nil {
+		return nil, fmt.Errorf("bolt: opening %s: %w", path, err)
+	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: openTimeout, FreelistType: bbolt.FreelistMapType})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("bolt: %s: %w (a bbolt file belongs to one process): %w", path, ErrLocked, err)
