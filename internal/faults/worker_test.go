@@ -317,7 +317,7 @@ func classify(res idem.Result[string], err error) event {
 	case errors.Is(err, idem.ErrInFlight):
 		e.Class = inFlight
 	case errors.Is(err, idem.ErrMismatch), errors.Is(err, idem.ErrExpired), errors.Is(err, idem.ErrResultNotStored),
-		errors.Is(err, idem.ErrUnreadableResult), errors.Is(err, idem.ErrNewerVersion), errors.Is(err, idem.ErrUnsafeConfig),
+		errors.Is(err, idem.ErrUnreadableResult), errors.Is(err, idem.ErrNewerVersion),
 		errors.Is(err, idem.ErrNested), errors.Is(err, idem.ErrInvalidKey), errors.Is(err, idem.ErrInvalidArgument):
 		e.Class = illegal
 	}
