@@ -84,12 +84,24 @@ var machine = porcupine.NondeterministicModel{
 			return []any{c}
 		case (err == nil) != (v.err == nil):
 			return nil
+		case v.claim && busy(v.rec):
+			// PostgreSQL: another transaction has the row, of which no more is known than
+			// that it is a claim's. Whoever asks again finds out.
+			if s := r.StateAt(v.now); s != driver.StateInFlight && s != driver.StateUnknown {
+				return nil
+			}
+			return []any{c}
 		case v.claim && !same(v.rec, next):
 			return nil
 		}
 		return []any{then}
 	},
 	Equal: func(a, b any) bool { return a == b },
+}
+
+// busy is a record in flight of which the driver could not see the lease.
+func busy(r driver.Record) bool {
+	return r.State == driver.StateInFlight && r.Token.IsZero() && r.LeaseUntil.IsZero()
 }
 
 // same reports whether an answer is the record that is wanted, in all that a driver
