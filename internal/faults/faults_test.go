@@ -346,7 +346,11 @@ func (r *run) report(t *testing.T, took time.Duration) {
 	t.Logf("%s: %d faults in %v, %d calls, %d keys", r.driver, r.tally.total(), took.Round(time.Second), r.calls, r.keys)
 	var lines []string
 	for f, n := range r.tally.n {
-		lines = append(lines, fmt.Sprintf("  %6d %s", n, f))
+		line := fmt.Sprintf("  %6d %s", n, f)
+		if verbs := r.tally.verbs[f]; verbs != nil {
+			line += ": " + strings.Trim(fmt.Sprint(verbs), "map[]")
+		}
+		lines = append(lines, line)
 	}
 	for c, n := range r.answers {
 		lines = append(lines, fmt.Sprintf("  %6d calls: %s", n, c))

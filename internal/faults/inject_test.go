@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -28,8 +27,7 @@ const (
 	cutRequest fault = "connection cut before a request"
 	cutReply   fault = "connection cut before a reply"
 	cutAfter   fault = "connection cut after a reply"
-	cutCommit  fault = "connection cut before the reply to COMMIT"
-	swallow    fault = "chunk swallowed"
+	swallow    fault = "connection turned into a black hole"
 	readOnly   fault = "server read-only for a while"
 	memoryFull fault = "memory of the server full for a while"
 	diskFull   fault = "disk full for a while"
@@ -38,7 +36,22 @@ const (
 
 type tally struct {
 	sync.Mutex
-	n map[fault]int
+	n     map[fault]int
+	verbs map[fault]map[string]int // of the cuts
+}
+
+// cut counts what was done to the request for a verb.
+func (c *tally) cut(f fault, verb string) {
+	c.add(f)
+	c.Lock()
+	defer c.Unlock()
+	if c.verbs == nil {
+		c.verbs = make(map[fault]map[string]int)
+	}
+	if c.verbs[f] == nil {
+		c.verbs[f] = make(map[string]int)
+	}
+	c.verbs[f][verb]++
 }
 
 func (c *tally) add(f fault) {
@@ -54,7 +67,7 @@ func (c *tally) add(f fault) {
 func (c *tally) total() (n int) { return c.cuts() + c.others() }
 
 // cuts returns how many of them were the proxy's.
-func (c *tally) cuts() int { return c.sum(cutRequest, cutReply, cutAfter, cutCommit, swallow) }
+func (c *tally) cuts() int { return c.sum(cutRequest, cutReply, cutAfter, swallow) }
 
 // others returns how many were not.
 func (c *tally) others() int {
@@ -183,39 +196,49 @@ func (s redisServer) endSession() (bool, error) {
 // cuts is a proxy rule that breaks connections by chance, until it has done so often
 // enough.
 type cuts struct {
+	requests
 	mu    sync.Mutex
 	rnd   *rand.Rand
 	left  int
 	tally *tally
+	holes map[hole]bool
 }
 
-var commitTag = []byte("COMMIT\x00") // of PostgreSQL's CommandComplete
+// hole is a direction of a connection in which everything is swallowed.
+type hole struct {
+	conn int64
+	d    proxy.Direction
+}
 
-func (c *cuts) rule(_ *proxy.Conn, d proxy.Direction, chunk []byte) proxy.Verdict {
+// The chance of a request, or of its reply, to be cut off: greater for the rare ones.
+var chances = map[string]float64{"claim": 0.015, "COMMIT": 0.04, "complete": 0.04, "release": 0.15, "renew": 0.3, "begin": 0.015, "other": 0.008}
+
+func (c *cuts) rule(conn *proxy.Conn, d proxy.Direction, chunk []byte) proxy.Verdict {
+	verb, whole := c.note(conn, d, chunk)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	commit := d == proxy.ToClient && bytes.Contains(chunk, commitTag)
-	chance := 0.015
-	if commit {
-		chance = 0.08
+	if c.holes[hole{conn.ID, d}] {
+		return proxy.Drop
 	}
-	if c.left == 0 || c.rnd.Float64() >= chance {
+	if c.left == 0 || !whole || c.rnd.Float64() >= chances[verb] {
 		return proxy.Forward
 	}
 	c.left--
 	switch {
-	case commit:
-		c.tally.add(cutCommit)
-	case c.rnd.IntN(12) == 0:
-		c.tally.add(swallow)
+	case c.rnd.IntN(25) == 0:
+		if c.holes == nil {
+			c.holes = make(map[hole]bool)
+		}
+		c.holes[hole{conn.ID, d}] = true
+		c.tally.cut(swallow, verb)
 		return proxy.Drop
 	case d == proxy.ToServer:
-		c.tally.add(cutRequest)
-	case c.rnd.IntN(4) == 0:
-		c.tally.add(cutAfter)
+		c.tally.cut(cutRequest, verb)
+	case c.rnd.IntN(5) == 0:
+		c.tally.cut(cutAfter, verb)
 		return proxy.ForwardThenKill
 	default:
-		c.tally.add(cutReply)
+		c.tally.cut(cutReply, verb)
 	}
 	return proxy.Kill
 }
