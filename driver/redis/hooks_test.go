@@ -51,3 +51,22 @@ func (f flusher) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.P
 		return next(ctx, cmds)
 	}
 }
+
+// ender calls end when the server has answered a SCAN.
+type ender struct {
+	end atomic.Pointer[context.CancelFunc]
+}
+
+func (e *ender) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+func (e *ender) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		err := next(ctx, cmd)
+		if end := e.end.Load(); end != nil && cmd.Name() == "scan" {
+			(*end)()
+		}
+		return err
+	}
+}
+func (e *ender) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}

@@ -84,9 +84,10 @@ func (d *Driver) scan(ctx context.Context, n node, cursor uint64, count int64, b
 	if len(page) == 0 {
 		return nil, f.next, nil
 	}
+	asked := page // await may return before what it started, and page is a result
 	heads, err := await(ctx, func() ([]goredis.Cmder, error) {
 		heads, err := n.client.Pipelined(ctx, func(p goredis.Pipeliner) error {
-			for _, s := range page {
+			for _, s := range asked {
 				p.GetRange(ctx, s.key, 0, int64(bytes)-1)
 			}
 			return nil

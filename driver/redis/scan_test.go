@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -199,5 +200,24 @@ func TestPurgeWhileASlotMoves(t *testing.T) {
 	n, err := d.Purge(t.Context(), driver.PurgeParams{Limit: 10, Now: now.Add(2 * time.Hour)})
 	if err != nil || n != 1 {
 		t.Errorf("Purge after the move: %d, %v, want 1", n, err)
+	}
+}
+
+// A context that ends between the two commands of a page leaves the second one to a
+// goroutine that shares nothing with its caller: for the race detector.
+func TestScanEndsBetweenItsCommands(t *testing.T) {
+	client := redistest.Client(t, redistest.Addr(t))
+	e := &ender{}
+	client.AddHook(e)
+	d := redis.New(client, redis.WithPrefix(t.Name()+":"))
+	fill(t, d, 20)
+	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		e.end.Store(&cancel)
+		_, err := d.Purge(ctx, driver.PurgeParams{Limit: 10, Now: now})
+		cancel()
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
 	}
 }
