@@ -304,7 +304,7 @@ func TestFailover(t *testing.T) {
 	if *only != "" && *only != "redis" {
 		t.Skip("another driver was asked for") // by hand only
 	}
-	rounds, forgotten, outcomes := max(2, *count/200), 0, 0
+	rounds, forgotten, outcomes := min(max(2, *count/200), 25), 0, 0
 	for i := range rounds {
 		r := failoverRound(t, *seed+uint64(i))
 		wrong, n := r.judge()

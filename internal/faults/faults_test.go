@@ -152,7 +152,7 @@ func (r *run) problem(format string, args ...any) {
 const patience = 20*time.Second + cleanUp
 
 // quietCalls is the number of calls of a segment without faults.
-const quietCalls = 600
+const quietCalls = 300
 
 // segment injects n faults, lets everybody end, and judges.
 func (r *run) segment(t *testing.T, seed uint64, n int) {

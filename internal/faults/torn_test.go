@@ -103,7 +103,7 @@ func TestTornSQLite(t *testing.T) {
 		t.Fatalf("the log was written back, or did not grow: %d, %v", len(log), sizes)
 	}
 	copies := 0
-	for i := range max(16, *count/4) {
+	for i := range min(max(16, *count/4), 400) {
 		cut := rnd.IntN(len(log) + 1)
 		if i%4 == 0 { // just at, before or behind the end of an operation
 			cut = min(max(int(sizes[rnd.IntN(tornSteps)])+rnd.IntN(3)-1, 0), len(log))
@@ -171,7 +171,7 @@ func TestTornBolt(t *testing.T) {
 	}
 	const page = 4096
 	copies, old := 0, 0
-	for i := range max(16, *count/4) {
+	for i := range min(max(16, *count/4), 400) {
 		n := 1 + 3*rnd.IntN(tornSteps/3) // one transaction of bbolt's
 		before, after := images[n-1], images[n]
 		torn := bytes.Clone(before)
