@@ -52,6 +52,16 @@ func inTransaction() history {
 		call(20, "c", "q/0", doThenTx, succeed).answer(21, "c", replayed, "DoTx/a")
 }
 
+// A clock that jumps lets b take over before the fn of a has begun.
+func overtaken() history {
+	return history(nil).
+		call(0, "a", "p/0", do, succeed).
+		call(5, "b", "q/0", do, succeed).run(9, "b", 2, 20).effect(10, "b").
+		run(11, "a", 1, 10).effect(12, "a").
+		end(13, "b").answer(14, "b", first, "Do/b").
+		end(15, "a").answer(16, "a", nothing, "")
+}
+
 // A holder renews its lease while as many others wait as a busy machine lets pile up.
 func crowd() history {
 	h := history(nil).call(0, "a", "p/0", do, succeed).run(1, "a", 1, 10).effect(600, "a")
@@ -60,6 +70,19 @@ func crowd() history {
 			call(100+i, fmt.Sprintf("c%d", i), "r/0", do, succeed).answer(650+i, fmt.Sprintf("c%d", i), replayed, "Do/a")
 	}
 	return h.end(601, "a").answer(610, "a", first, "Do/a")
+}
+
+func TestJudgeOfJumpingClocks(t *testing.T) {
+	for lease, fine := range map[time.Duration]bool{0: true, 500 * time.Millisecond: false} {
+		all := calls(overtaken())
+		if wrong := judge(all, nil, lease); (len(wrong) == 0) != fine {
+			t.Errorf("lease %v: the judge says %q\n%s", lease, wrong, story(all))
+		}
+	}
+	all := calls(overtaken().call(20, "c", "r/0", do, succeed).run(21, "c", 3, 30).end(22, "c").answer(23, "c", nothing, ""))
+	if wrong := judge(all, nil, 0); len(wrong) == 0 {
+		t.Error("the judge lets an fn run after an outcome")
+	}
 }
 
 func TestJudge(t *testing.T) {

@@ -265,8 +265,12 @@ func judgeRuns(all []*call, outcome string, lease time.Duration) (wrong []string
 			runs = append(runs, c)
 		}
 	}
+	// In the order of their fences. A clock that is set back lets a fence begin anew
+	// where nothing is left of the record before: there, in the order of time, and
+	// whoever begins under a lower fence is late, or has been overtaken.
+	jumps := lease == 0
 	sort.Slice(runs, func(i, j int) bool {
-		if lease == 0 { // a clock that is set back lets a fence begin anew, where nothing is left of the record before
+		if jumps {
 			return runs[i].runs[0].T < runs[j].runs[0].T
 		}
 		return runs[i].runs[0].Fence < runs[j].runs[0].Fence
@@ -274,6 +278,9 @@ func judgeRuns(all []*call, outcome string, lease time.Duration) (wrong []string
 	var before, effect *call // the run before, and the last that had an effect
 	for _, c := range runs {
 		run := c.runs[0]
+		if jumps && before != nil && run.Fence < before.runs[0].Fence {
+			continue
+		}
 		// A lease that was asked for at T lasts until T+lease at the least, unless it is
 		// given up after fn.
 		for _, o := range all {

@@ -18,7 +18,6 @@ import (
 // verb is one call of a driver's method, with its answer.
 type verb struct {
 	name      string
-	seq       int
 	key       driver.Key
 	call, ret int64
 	now       time.Time // given in the params
