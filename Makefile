@@ -10,8 +10,8 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 .PHONY: test e2e faults faults-slice fuzz soak differential vuln docs docs-check docs-compare fmt-check vet staticcheck lint bench bench-packages bench-once cover mod-check ci clean
 
-# Every test against real servers, with the race detector. A skipped test is a
-# failure. V=1 prints a line for each test.
+# Every test against real servers, with the race detector, and a slice of the fault
+# laboratory. A skipped test is a failure. V=1 prints a line for each test.
 test:
 	scripts/install-servers
 	V=$(V) scripts/test all
@@ -19,18 +19,19 @@ test:
 # idemhttp with clients and routers that others wrote: a module of its own, so that
 # users do not inherit them.
 e2e:
-	cd e2e && go vet ./... && IDEM_REQUIRE_ALL=1 go test -race -count 1 ./...
+	cd e2e && IDEM_REQUIRE_ALL=1 go test -race -count 1 ./...
 
 # Ten thousand faults over every driver, in half an hour: docs/reliability.md. One
 # driver: make faults FAULTS='-faults.driver redis -faults.seed 7 -faults.count 200'
 FAULTS := -faults.count 10000
 faults:
 	scripts/install-servers
-	cd internal/faults && IDEM_REQUIRE_ALL=1 go test -count 1 -v -timeout 90m -run TestFaults . $(FAULTS)
+	cd internal/faults && IDEM_REQUIRE_ALL=1 go test -count 1 -v -timeout 90m -run 'TestFaults|TestVerbs|TestFailover|TestTorn' . $(FAULTS)
 
-# Some of them, and what the laboratory says of drivers that are broken on purpose.
+# Some of them, and what the laboratory says of drivers that are broken on purpose:
+# the part of make test.
 faults-slice:
-	cd internal/faults && go vet ./... && IDEM_REQUIRE_ALL=1 go test -race -count 1 ./...
+	cd internal/faults && IDEM_REQUIRE_ALL=1 go test -race -count 1 ./...
 
 # Every fuzz target, each for five minutes: make fuzz FUZZTIME=30s
 FUZZTIME := 5m
@@ -78,11 +79,16 @@ docs-compare:
 fmt-check:
 	@files=$$(gofmt -l .) && if [ -n "$$files" ]; then echo "not gofmted:"; echo "$$files"; exit 1; fi
 
+# The modules beside the library's own.
+MODULES := bench e2e internal/faults
+
 vet:
 	go vet ./...
+	@for m in $(MODULES); do echo "go vet: $$m"; (cd $$m && go vet ./...) || exit 1; done
 
 staticcheck:
 	go run $(STATICCHECK) ./...
+	@for m in $(MODULES); do echo "staticcheck: $$m"; (cd $$m && go run $(STATICCHECK) ./...) || exit 1; done
 
 # golangci-lint runs too where it is installed.
 lint: fmt-check vet staticcheck
@@ -111,6 +117,7 @@ cover:
 mod-check:
 	go mod tidy -diff
 	go mod verify
+	@for m in $(MODULES); do echo "go mod tidy -diff: $$m"; (cd $$m && go mod tidy -diff) || exit 1; done
 
 ci:
 	.ci/run

@@ -3,7 +3,8 @@
 //
 //	testsum [-v] [-noskip] -- go-test-arguments... [-- go-test-arguments...]
 //
-// Each group of arguments is one run of go test, one after the other. It exits
+// Each group of arguments is one run of go test, one after the other; -C and a
+// directory, at its beginning, run it in another module. It exits
 // with 1 when a run fails, when no test ran, and with -noskip when one was skipped.
 package main
 
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 )
 
@@ -51,8 +53,17 @@ func groups(args []string) [][]string {
 	return out
 }
 
+// command puts -json into the arguments of go test, of which -C has to be the first.
+func command(args []string) []string {
+	first := 0
+	if len(args) > 1 && args[0] == "-C" {
+		first = 2
+	}
+	return slices.Concat([]string{"test"}, args[:first], []string{"-json"}, args[first:])
+}
+
 func run(s *summary, args []string) error {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd := exec.Command("go", command(args)...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -76,3 +76,14 @@ func TestGroups(t *testing.T) {
 		t.Errorf("groups = %q, want %q", got, want)
 	}
 }
+
+func TestCommand(t *testing.T) {
+	for _, c := range []struct{ args, want []string }{
+		{[]string{"-race", "./a"}, []string{"test", "-json", "-race", "./a"}},
+		{[]string{"-C", "sub", "./a"}, []string{"test", "-C", "sub", "-json", "./a"}},
+	} {
+		if got := command(c.args); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("command(%q) = %q, want %q", c.args, got, c.want)
+		}
+	}
+}
