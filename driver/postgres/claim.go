@@ -144,7 +144,7 @@ func (d *Driver) claim(ctx context.Context, s *session, p driver.ClaimParams) (r
 			if err != nil {
 				return r, err
 			}
-			if r, err = recordOf(results[1], p.Key); err != nil || r.HeldBy(p.Token, next.Fence) {
+			if r, err = only(results[1]).recordOf(p.Key); err != nil || r.HeldBy(p.Token, next.Fence) {
 				return r, err
 			}
 			continue
