@@ -140,7 +140,10 @@ func TestRepeatedClaimAnswersWhatItWrote(t *testing.T) {
 	t.Parallel()
 	f := openFaulty(t)
 	p := f.claim()
-	f.mustClaim(t, f.claim()) // the schema has been checked
+	warm := f.claim()
+	f.mustClaim(t, warm)
+	warm.Lease += time.Minute
+	f.mustClaim(t, warm) // the schema has been checked, and the statements are prepared
 	first := f.mustClaim(t, p)
 	var asked atomic.Int64
 	f.px.SetRule(func(_ *proxy.Conn, d proxy.Direction, _ []byte) proxy.Verdict {
