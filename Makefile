@@ -1,4 +1,4 @@
-# Targets: test, e2e, faults, faults-slice, fuzz, soak, differential, vuln, docs, docs-check, lint, bench, bench-packages, cover, ci.
+# Targets: test, e2e, faults, faults-slice, fuzz, soak, differential, vuln, docs, docs-check, lint, bench, growth, bench-packages, cover, ci.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
@@ -8,7 +8,7 @@ GUARANTEES := go run ./internal/cmd/guarantees -readme README.md -out docs/guara
 # Programs are built in checkouts that git does not trust, too.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-.PHONY: test e2e faults faults-slice fuzz soak differential vuln docs docs-check docs-compare fmt-check vet staticcheck lint bench bench-packages bench-once cover mod-check ci clean
+.PHONY: test e2e faults faults-slice fuzz soak differential vuln docs docs-check docs-compare fmt-check vet staticcheck lint bench growth bench-packages bench-once cover mod-check ci clean
 
 # Every test against real servers, with the race detector, and a slice of the fault
 # laboratory. A skipped test is a failure. V=1 prints a line for each test.
@@ -100,6 +100,15 @@ ROUNDS := 15
 bench:
 	scripts/install-servers
 	cd bench && IDEM_REQUIRE_ALL=1 go test -run '^TestTable$$' -count 1 -timeout 1h -v . -rounds $(ROUNDS) -slice 200ms -out ../docs
+
+# Measures stores of ten thousand, a million and ten million keys, and what purging costs, and
+# writes the tables of docs/scale.md: half an hour, 25 GB of disk, and 10 GB of memory for
+# Redis. One store, smaller: make growth GROWTH='TestGrowth/sqlite' SIZES=10000,1000000
+GROWTH := TestGrowth
+SIZES := 10000,1000000,10000000
+growth:
+	scripts/install-servers
+	cd bench && IDEM_REQUIRE_ALL=1 go test -run '^$(subst /,$$/^,$(GROWTH))$$' -count 1 -timeout 3h -v . -sizes $(SIZES) -rounds 9 -slice 500ms -growth ../docs/scale.md
 
 # The Go benchmarks of the packages.
 bench-packages:
