@@ -14,7 +14,7 @@ import (
 )
 
 // configurations are the ways in which the driver is used: each query mode of
-// pgx, each isolation level, and a pooler in transaction mode.
+// pgx, each isolation level, a pooler in transaction mode, and a table in partitions.
 var configurations = []struct {
 	name    string
 	mode    pgx.QueryExecMode
@@ -22,6 +22,7 @@ var configurations = []struct {
 	bouncer bool
 	options []postgres.Option
 	long    bool
+	open    func(testing.TB, setup) *store // nil is open
 }{
 	{name: "cache-statement", mode: pgx.QueryExecModeCacheStatement},
 	{name: "cache-describe", long: true, mode: pgx.QueryExecModeCacheDescribe},
@@ -31,6 +32,7 @@ var configurations = []struct {
 	{name: "repeatable-read", level: pgx.RepeatableRead},
 	{name: "serializable", level: pgx.Serializable},
 	{name: "pgbouncer", mode: pgx.QueryExecModeExec, bouncer: true},
+	{name: "partitioned", open: openPartitioned},
 	{name: "secret", options: []postgres.Option{
 		postgres.WithSecret([]byte("pepper")), postgres.WithNamespace("shop"), postgres.WithTable("public.idem_secret"),
 	}},
@@ -49,6 +51,10 @@ func TestConformance(t *testing.T) {
 				driver: append(c.options, postgres.WithTxOptions(pgx.TxOptions{IsoLevel: c.level})),
 			}
 			make := func(t testing.TB) *store {
+				open := open
+				if c.open != nil {
+					open = c.open
+				}
 				s := open(t, setup{driver: c.options})
 				if c.bouncer {
 					set.pool = append(set.pool, pgtest.Through(s.db.Bouncer(t, 20)))
