@@ -153,7 +153,7 @@ func (d *Driver) claim(ctx context.Context, s *session, p driver.ClaimParams) (r
 		switch {
 		case err != nil || granted:
 			return next, err
-		case !free:
+		case !free || round == claimRounds-1:
 			return busy(p.Key, r), nil
 		}
 		select {
