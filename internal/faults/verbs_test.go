@@ -113,7 +113,7 @@ func TestVerbs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			handles, srv := start(t)
 			w := newVerbs(handles, srv, *seed)
-			w.run(t, min(12**count, 24000))
+			w.run(t, min(6**count, 24000))
 			w.report(t, name)
 		})
 	}
