@@ -197,6 +197,9 @@ func (c *caller) once(base context.Context, key string) event {
 	id := fmt.Sprintf("%s.%d", c.name, c.made)
 	w := c.h.ways[c.rnd.IntN(len(c.h.ways))]
 	p := []plan{fail, notApplied, endFinal, succeed}[min(c.rnd.IntN(20), 3)]
+	if mutant == "does not hold" && c.rnd.IntN(2) == 0 {
+		p = fail // so that every segment has keys to hold
+	}
 	limit := 4 * time.Second
 	if c.rnd.IntN(12) == 0 {
 		limit = time.Duration(1+c.rnd.IntN(40)) * time.Millisecond
