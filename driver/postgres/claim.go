@@ -134,7 +134,7 @@ func (d *Driver) claim(ctx context.Context, s *session, p driver.ClaimParams) (r
 		switch {
 		case !write:
 			if next.State == driver.StateComplete {
-				d.finished.add(kh)
+				d.finished.Add(kh)
 			}
 			return next, nil
 		case r.Token == p.Token && r.Fence == next.Fence:

@@ -116,7 +116,7 @@ func (t *openTx) Commit(ctx context.Context, p driver.CommitParams) error {
 		return t.d.resolve(ctx, err, t.fate)
 	}
 	if err == nil {
-		t.d.finished.add(t.kh)
+		t.d.finished.Add(t.kh)
 	}
 	t.end(ctx, err)
 	return t.d.translate(ctx, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem/driver"
+	"github.com/idem-go/idem/internal/finished"
 )
 
 // DefaultTable is the table that a driver uses without [WithTable].
@@ -31,7 +32,7 @@ type Driver struct {
 	templates sync.Map // SQL template to rendered
 	checked   atomic.Bool
 	oid       atomic.Uint32 // of the table, once checked
-	finished  finished
+	finished  finished.Keys
 
 	sqlLock                         string
 	begin, save, keep, undo, commit statement

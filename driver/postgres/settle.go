@@ -94,7 +94,7 @@ func (d *Driver) Complete(ctx context.Context, p driver.CompleteParams) error {
 	}
 	err := d.settle(ctx, p.HolderParams, sqlComplete, func(s driver.State) bool { return s == driver.StateComplete }, outcome(p)...)
 	if err == nil {
-		d.finished.add(d.hash(p.Key))
+		d.finished.Add(d.hash(p.Key))
 	}
 	return err
 }

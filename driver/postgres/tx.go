@@ -143,7 +143,7 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 		return nil, driver.Record{}, err
 	}
 	kh := d.hash(p.Key)
-	if d.finished.has(kh) {
+	if d.finished.Has(kh) {
 		var r driver.Record
 		var replay bool
 		err := d.do(ctx, func(s *session) (err error) {
@@ -183,7 +183,7 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 	}
 	if !granted {
 		if next.State == driver.StateComplete {
-			d.finished.add(kh)
+			d.finished.Add(kh)
 		}
 		return nil, next, d.abort(ctx, c, nil)
 	}
