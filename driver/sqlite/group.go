@@ -270,7 +270,7 @@ func (t *tx) commitInGroup(ctx, limit context.Context, p driver.CommitParams) er
 		}
 		return fmt.Errorf("sqlite: the application ended the transaction, which was rolled back: %w", driver.ErrNotHolder)
 	}
-	if err := t.reclaim(p.Discard); err != nil {
+	if err := t.regain(p.Discard); err != nil {
 		if !j.end(fmt.Errorf("sqlite: %w: another transaction of the group ended it", driver.ErrRetryable), nil) {
 			err = j.answer()
 			j.pass()

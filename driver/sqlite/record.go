@@ -17,12 +17,12 @@ const columns = `scope, id, state, operation, fingerprint, summary, token, fence
 // inside one the write lock is held already.
 const getSQL = `SELECT ` + columns + `, result FROM idem_keys WHERE kh = ?`
 
-// Runs under the write lock, for a key that was not found before it was taken: it
-// inserts nothing when there is a record by now. The unique index is what makes a second
-// record of a key impossible.
+// The first claim of a key, under the write lock, which it takes if nothing has yet. It
+// inserts nothing when there is a record. The unique index is what makes a second record of
+// a key impossible.
 const insertSQL = `INSERT INTO idem_keys (scope, id, state, operation, fingerprint, summary, token, fence, attempt,
-	hold, note, created_us, lease_us, completed_us, retain_us, grace_us, due_us, result, kh)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kh) DO NOTHING`
+	hold, note, created_us, lease_us, completed_us, retain_us, grace_us, due_us, kh)
+VALUES (?, ?, 1, ?, ?, ?, ?, ?, 1, ?, '', ?, ?, 0, ?, 0, ?, ?) ON CONFLICT (kh) DO NOTHING`
 
 // Runs under the write lock, for a record that getSQL returned in the same transaction:
 // nobody can have changed it since.
@@ -107,17 +107,22 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// args returns the arguments of insertSQL and updateSQL.
+// args returns the arguments of updateSQL.
 func (d *Driver) args(h driver.KeyHash, r driver.Record) []any {
-	var scope, id any
-	if len(d.secret) == 0 {
-		scope, id = r.Key.Scope, r.Key.ID
-	}
+	scope, id := d.readable(r.Key)
 	return []any{
 		scope, id, int(r.State), r.Operation, r.Fingerprint, r.Summary, r.Token[:], r.Fence, r.Attempt,
 		r.Hold, r.Note, micros(r.CreatedAt), micros(r.LeaseUntil), micros(r.CompletedAt), micros(r.RetainUntil),
 		micros(r.GraceUntil), due(r), r.Result, h[:],
 	}
+}
+
+// readable returns what stands beside the hash of a key for people to read.
+func (d *Driver) readable(k driver.Key) (scope, id any) {
+	if len(d.secret) > 0 {
+		return nil, nil
+	}
+	return k.Scope, k.ID
 }
 
 // due is when Purge looks at the record, or NULL.
@@ -163,14 +168,13 @@ func one(row *sql.Row, k driver.Key) (driver.Record, error) {
 }
 
 // read returns the committed record of a key, without waiting for a writer.
-func (d *Driver) read(ctx context.Context, k driver.Key) (r driver.Record, err error) {
+func (d *Driver) read(ctx context.Context, h driver.KeyHash, k driver.Key) (r driver.Record, err error) {
 	st, err := d.prepared(ctx)
 	if err != nil {
 		return r, err
 	}
 	limit, cancel := d.bounded(ctx)
 	defer cancel()
-	h := d.hash(k)
 	err = retry(limit, func() error {
 		r, err = one(st[stmtGet].QueryRowContext(limit, h[:]), k)
 		return err
@@ -186,7 +190,7 @@ func (t *txn) get(h driver.KeyHash, k driver.Key) (driver.Record, error) {
 // put replaces the record old under h by next.
 func (t *txn) put(h driver.KeyHash, old, next driver.Record) error {
 	if old.State == driver.StateAbsent {
-		ok, err := t.insert(h, next)
+		ok, err := t.insert(t.ctx, h, next, due(next))
 		if err == nil && !ok {
 			err = fmt.Errorf("sqlite: %w: a record that was not there a moment ago", driver.ErrForeignRecord)
 		}
@@ -196,9 +200,12 @@ func (t *txn) put(h driver.KeyHash, old, next driver.Record) error {
 	return err
 }
 
-// insert adds the first record of a key, unless there is one.
-func (t *txn) insert(h driver.KeyHash, r driver.Record) (bool, error) {
-	return affected(t.stmt(stmtInsert).ExecContext(t.ctx, t.d.args(h, r)...))
+// insert adds the first claim of a key, unless it has a record. When nothing has taken the
+// write lock yet it waits for that until ctx ends. due is when Purge looks at the record.
+func (t *txn) insert(ctx context.Context, h driver.KeyHash, r driver.Record, due any) (bool, error) {
+	scope, id := t.d.readable(r.Key)
+	return affected(t.stmt(stmtInsert).ExecContext(ctx, scope, id, r.Operation, r.Fingerprint, r.Summary, r.Token[:], r.Fence,
+		r.Hold, micros(r.CreatedAt), micros(r.LeaseUntil), micros(r.RetainUntil), due, h[:]))
 }
 
 // settle replaces a claim by its outcome. It returns [driver.ErrNotHolder] when the

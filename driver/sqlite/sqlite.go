@@ -17,8 +17,9 @@
 // to write waits for it: as long as its context and [WithBusyTimeout] allow, then
 // it gets an error that matches [driver.ErrRetryable]. A duplicate of the key that
 // the transaction holds is answered at once by the same Driver; another process
-// waits. Reading a finished record takes no lock and no flush. Give one file one
-// Driver per process: two of them wait for each other.
+// waits. Reading a finished record waits for nobody and takes no flush; nor does it take
+// a lock, unless [Driver.BeginClaim] finds the writer free and takes the key for a new one.
+// Give one file one Driver per process: two of them wait for each other.
 //
 // # Transactions in groups
 //
@@ -90,6 +91,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite" of Open
 
 	"github.com/idem-go/idem/driver"
+	"github.com/idem-go/idem/internal/finished"
 	"github.com/idem-go/idem/internal/groupcommit"
 )
 
@@ -115,10 +117,11 @@ type Driver struct {
 	allowNormal bool
 	names       *strings.Replacer
 
-	group *groupcommit.Group[*txn]
-	held  groupcommit.Held
-	turn  chan struct{} // holds one element while a transaction of a group runs; nil without groups
-	joint *joint        // guarded by the turn
+	group    *groupcommit.Group[*txn]
+	held     groupcommit.Held
+	finished finished.Keys
+	turn     chan struct{} // holds one element while a transaction of a group runs; nil without groups
+	joint    *joint        // guarded by the turn
 
 	checking chan struct{} // a mutex that a context can end the wait for
 	ready    atomic.Pointer[statements]

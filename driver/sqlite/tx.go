@@ -47,7 +47,14 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 	if r, ok := d.held.Get(p.Key); ok {
 		return nil, inFlight(r, at(p.Now)), nil
 	}
-	r, fresh, write, err := d.peek(ctx, p)
+	h := d.hash(p.Key)
+	if t, r, ok, err := d.tryClaim(ctx, h, p); ok || err != nil {
+		if t == nil {
+			return nil, r, err
+		}
+		return t, r, nil
+	}
+	r, fresh, write, err := d.peek(ctx, h, p)
 	if err != nil || !write && !granted(r, p) {
 		return nil, r, err
 	}
@@ -55,9 +62,8 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 	if other, ok := d.held.Enter(p.Key, r); !ok {
 		return nil, inFlight(other, at(p.Now)), nil
 	}
-	h := d.hash(p.Key)
 	t, r, err := d.open(ctx, h, func(x *txn) (r driver.Record, ok, wrote bool, err error) {
-		r, wrote, err = x.claim(h, p, fresh)
+		r, wrote, err = x.claim(h, p, fresh, dueInTx)
 		return r, granted(r, p), wrote, err
 	})
 	if t == nil {
@@ -190,12 +196,16 @@ func (t *tx) Commit(ctx context.Context, p driver.CommitParams) error {
 		return errEnded
 	}
 	defer t.end()
-	limit, cancel := t.d.bounded(ctx)
-	defer cancel()
+	limit := ctx
+	if t.joint != nil || !t.txn.wal { // nothing else waits
+		var cancel context.CancelFunc
+		limit, cancel = t.d.bounded(ctx)
+		defer cancel()
+	}
 	if t.joint != nil {
 		return t.commitInGroup(ctx, limit, p)
 	}
-	if err := t.reclaim(p.Discard); err != nil {
+	if err := t.regain(p.Discard); err != nil {
 		_ = t.txn.rollback()
 		return t.lost(ctx)
 	}
@@ -205,14 +215,15 @@ func (t *tx) Commit(ctx context.Context, p driver.CommitParams) error {
 	}
 	err := t.txn.commit(limit, limit)
 	if err == nil {
+		t.d.finished.Add(t.h)
 		return nil
 	}
 	return t.resolve(ctx, t.d.translate(ctx, limit, err))
 }
 
-// reclaim makes sure that the transaction of the claim is still open, and undoes the
+// regain makes sure that the transaction of the claim is still open, and undoes the
 // business writes if asked. Outside it the outcome would be stored without them.
-func (t *tx) reclaim(discard bool) error {
+func (t *tx) regain(discard bool) error {
 	if discard {
 		if err := t.txn.exec(stmtDiscard); err != nil {
 			return err
@@ -241,7 +252,7 @@ func (t *tx) store(ctx context.Context, p driver.CommitParams) error {
 
 // look reads the record back after the end of the transaction, whatever has become of ctx.
 func (t *tx) look(ctx context.Context) (driver.Record, error) {
-	return t.d.read(context.WithoutCancel(ctx), t.claim.Key)
+	return t.d.read(context.WithoutCancel(ctx), t.h, t.claim.Key)
 }
 
 // resolve finds out how a commit ended that returned an error.

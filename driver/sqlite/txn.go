@@ -75,8 +75,8 @@ var deferred = &sql.TxOptions{ReadOnly: true}
 
 // beginOn begins on a connection of the pool and runs the first statement, whose waiting
 // the end of limit ends; from then on nothing interrupts the transaction. What was set on
-// the connection is checked last, under the lock: so far nothing has been written. Migrate
-// has no prepared statements yet.
+// the connection is checked before that: nobody else can change it now, and it decides
+// whether what is written can be rolled back. Migrate has no prepared statements yet.
 func (d *Driver) beginOn(limit context.Context, st *statements, first func(*txn, context.Context) error) (*txn, error) {
 	conn, err := d.db.Conn(limit)
 	if err != nil {
@@ -85,13 +85,13 @@ func (d *Driver) beginOn(limit context.Context, st *statements, first func(*txn,
 	t := &txn{d: d, conn: conn, ctx: context.WithoutCancel(limit), shared: st}
 	t.tx, err = conn.BeginTx(t.ctx, deferred)
 	if err == nil {
+		t.wal, err = d.checkPragmas(t.ctx, t.tx, t.journalMode)
+	}
+	if err == nil {
 		err = first(t, limit)
 	}
 	if err == nil {
 		err = limit.Err()
-	}
-	if err == nil {
-		t.wal, err = d.checkPragmas(t.ctx, t.tx, t.journalMode)
 	}
 	if err != nil {
 		_ = t.rollback()

@@ -19,13 +19,13 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 	if r, ok := d.held.Get(p.Key); ok && r.Token != p.Token {
 		return inFlight(r, at(p.Now)), nil
 	}
-	r, fresh, write, err := d.peek(ctx, p)
+	h := d.hash(p.Key)
+	r, fresh, write, err := d.peek(ctx, h, p)
 	if err != nil || !write {
 		return r, err
 	}
-	h := d.hash(p.Key)
 	err = d.write(ctx, func(t *txn) (_ bool, err error) {
-		r, write, err = t.claim(h, p, fresh)
+		r, write, err = t.claim(h, p, fresh, due)
 		return write, err
 	})
 	if err != nil {
@@ -35,15 +35,21 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 }
 
 // claim claims a key, and returns what becomes of its record and whether that was
-// written. fresh says that there was no record a moment ago.
-func (t *txn) claim(h driver.KeyHash, p driver.ClaimParams, fresh bool) (r driver.Record, wrote bool, err error) {
+// written. fresh says that there was no record a moment ago, and due when Purge looks at
+// the first.
+func (t *txn) claim(h driver.KeyHash, p driver.ClaimParams, fresh bool, due func(driver.Record) any) (r driver.Record, wrote bool, err error) {
 	now := at(p.Now)
 	if fresh {
 		r, _ = driver.Record{}.AfterClaim(p, now)
-		if ok, err := t.insert(h, r); ok || err != nil {
+		if ok, err := t.insert(t.ctx, h, r, due(r)); ok || err != nil {
 			return r, ok, err
 		}
 	}
+	return t.reclaim(h, p, now)
+}
+
+// reclaim is claim for a key that may have a record.
+func (t *txn) reclaim(h driver.KeyHash, p driver.ClaimParams, now time.Time) (r driver.Record, wrote bool, err error) {
 	old, err := t.get(h, p.Key)
 	if err != nil {
 		return driver.Record{}, false, err
@@ -57,13 +63,21 @@ func (t *txn) claim(h driver.KeyHash, p driver.ClaimParams, fresh bool) (r drive
 
 // peek returns what the claim p would make of the record, and whether it has to be
 // written: only then is the writer needed. fresh says that there is none.
-func (d *Driver) peek(ctx context.Context, p driver.ClaimParams) (r driver.Record, fresh, write bool, err error) {
-	old, err := d.read(ctx, p.Key)
+func (d *Driver) peek(ctx context.Context, h driver.KeyHash, p driver.ClaimParams) (r driver.Record, fresh, write bool, err error) {
+	old, err := d.read(ctx, h, p.Key)
 	if err != nil {
 		return driver.Record{}, false, false, err
 	}
+	d.learn(h, old)
 	r, write = old.AfterClaim(p, at(p.Now))
 	return r, old.State == driver.StateAbsent, write, nil
+}
+
+// learn remembers a key that has an outcome.
+func (d *Driver) learn(h driver.KeyHash, r driver.Record) {
+	if r.State == driver.StateComplete {
+		d.finished.Add(h)
+	}
 }
 
 // inFlight is the answer to a duplicate while a transaction of this Driver holds
@@ -158,7 +172,7 @@ func (d *Driver) Get(ctx context.Context, p driver.GetParams) (driver.Record, er
 	if err := ctx.Err(); err != nil {
 		return driver.Record{}, err
 	}
-	r, err := d.read(ctx, p.Key)
+	r, err := d.read(ctx, d.hash(p.Key), p.Key)
 	if err != nil {
 		return driver.Record{}, err
 	}

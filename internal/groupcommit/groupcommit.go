@@ -109,6 +109,16 @@ func (g *Group[T]) Hold(ctx context.Context) (release func(), err error) {
 	}
 }
 
+// TryHold is Hold when nobody has the writer; otherwise it returns false at once.
+func (g *Group[T]) TryHold() (release func(), ok bool) {
+	select {
+	case g.slot <- struct{}{}:
+		return sync.OnceFunc(g.release), true
+	default:
+		return nil, false
+	}
+}
+
 func (g *Group[T]) release() { <-g.slot }
 
 // lead runs a group, with c in it unless an earlier leader has done it. An error
