@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -82,14 +83,12 @@ func (k Key) Hash(namespace string, secret []byte) KeyHash {
 		buf = binary.BigEndian.AppendUint32(buf, uint32(len(s)))
 		buf = append(buf, s...)
 	}
-	var sum [sha256.Size]byte
-	if len(secret) == 0 {
-		sum = sha256.Sum256(buf)
-	} else {
+	if len(secret) > 0 {
 		mac := hmac.New(sha256.New, secret)
-		mac.Write(buf)
-		mac.Sum(sum[:0])
+		mac.Write(bytes.Clone(buf)) // buf stays off the heap where there is no secret
+		return KeyHash(mac.Sum(nil)[:len(KeyHash{})])
 	}
+	sum := sha256.Sum256(buf)
 	return KeyHash(sum[:len(KeyHash{})])
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -19,10 +20,25 @@ import (
 
 var _ driver.BatchDriver[*pgx.Batch] = (*Driver)(nil)
 
-// sqlBatch stores claim and outcome in one row, as [sqlInsertOutcome] does, and
-// takes the lock as well. It divides by zero, which undoes the batch, unless the
-// key is free and its record is the one that was seen ($17 to $21), or absent
-// (NULLs). Every parameter is cast: pgx sends them in the form of the pool's mode.
+// sqlFreshBatch stores claim and outcome in one row, as [sqlInsertOutcome] does, and
+// takes the lock as well. It fails, which undoes the batch, when a transaction holds the
+// key (it divides by zero) or there is a record (the primary key). It returns the fence,
+// which is the instant. Every parameter is cast: pgx sends them in the form of the
+// pool's mode.
+//
+// Locking: as sqlBatch.
+const sqlFreshBatch = `INSERT INTO {table} (kh, state, hold, attempt, fence, token, created_at, lease_until,
+		completed_at, retain_until, grace_until, purge_after,
+		namespace, scope, id, operation, summary, note, fingerprint, result)
+	SELECT $3::uuid, 2, $4::boolean, 1, (extract(epoch FROM now) * 1000000)::bigint, $5::uuid, now, now + $6::bigint * interval '1 microsecond',
+		now, now + $7::bigint * interval '1 microsecond', now + $8::bigint * interval '1 microsecond', now + $9::bigint * interval '1 microsecond',
+		$10::text, $11::text, $12::text, $13::text, $14::text, '', $15::bytea, $16::bytea
+	FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, pg_try_advisory_xact_lock($2::bigint) AS free) c
+	WHERE 1 / free::int = 1
+	RETURNING 1, fence`
+
+// sqlBatch is sqlFreshBatch where there is a record. It divides by zero unless the
+// key is free and the record is the one that was seen ($17 to $21).
 //
 // Locking: the exclusive advisory lock on the key, until the transaction ends,
 // without waiting; then the row, for which a claim of Do that is being committed
@@ -132,7 +148,11 @@ func (d *Driver) sendBatch(ctx context.Context, conn *pgx.Conn, p driver.BatchPa
 	var all pgx.Batch
 	// Without BEGIN a DO block of the application could commit the claim alone.
 	all.Queue(beginSQL(d.tx))
-	all.Queue(d.sql(sqlBatch), d.batchArgs(p, seen)...)
+	if seen.State == driver.StateAbsent {
+		all.Queue(d.sql(sqlFreshBatch), d.freshArgs(p)...)
+	} else {
+		all.Queue(d.sql(sqlBatch), d.batchArgs(p, seen)...)
+	}
 	for _, q := range batch.QueuedQueries {
 		all.Queue(q.SQL, q.Arguments...)
 	}
@@ -153,7 +173,7 @@ func (d *Driver) readBatch(results pgx.BatchResults, conn *pgx.Conn, p driver.Ba
 	}
 	var one, at int64
 	switch err := results.QueryRow().Scan(&one, &at); {
-	case code(err) == codeDivisionByZero:
+	case code(err) == codeDivisionByZero, code(err) == codeUniqueViolation:
 		return seen, false, nil
 	case err != nil:
 		return seen, false, d.statementError(conn, err, -1)
@@ -178,37 +198,51 @@ func (d *Driver) readBatch(results pgx.BatchResults, conn *pgx.Conn, p driver.Ba
 	return r, true, nil
 }
 
+// freshArgs are the parameters of sqlFreshBatch.
+func (d *Driver) freshArgs(p driver.BatchParams) []any {
+	kh, k := d.hash(p.Key), d.stored(p.Key)
+	return []any{
+		given(p.Now), d.lock(kh), text16(kh), p.Hold, text16(p.Token), p.Lease.Microseconds(),
+		p.Keep.Microseconds(), (p.Keep + p.Grace).Microseconds(), batchDue(p).Microseconds(),
+		d.namespace, k.Scope, k.ID, p.Operation, p.Summary, p.Fingerprint, p.Result,
+	}
+}
+
 // batchArgs are the parameters of sqlBatch.
 func (d *Driver) batchArgs(p driver.BatchParams, seen driver.Record) []any {
 	kh, k := d.hash(p.Key), d.stored(p.Key)
 	claim, _ := seen.AfterClaim(p.ClaimParams, seen.Now)
-	var created, now any
-	fence := int64(0)
-	was := []any{nil, nil, nil, nil, nil}
-	if seen.State != driver.StateAbsent {
-		fence = seen.Fence + 1
-		was = []any{int16(seen.State), text16(seen.Token), seen.Fence, seen.LeaseUntil, seen.Note}
-		if claim.Attempt > 1 {
-			created = driver.Micro(claim.CreatedAt)
-		}
+	var created any
+	if claim.Attempt > 1 {
+		created = driver.Micro(claim.CreatedAt)
 	}
-	if !p.Now.IsZero() {
-		now = driver.Micro(p.Now)
-	}
-	due := p.Keep
-	if p.Result == nil {
-		due += p.Grace
-	}
-	args := []any{
-		now, d.lock(kh), text16(kh), claim.Hold, int32(max(claim.Attempt, 1)), fence, text16(p.Token), created,
-		p.Keep.Microseconds(), (p.Keep + p.Grace).Microseconds(), due.Microseconds(),
+	return []any{
+		given(p.Now), d.lock(kh), text16(kh), claim.Hold, int32(max(claim.Attempt, 1)), seen.Fence + 1, text16(p.Token), created,
+		p.Keep.Microseconds(), (p.Keep + p.Grace).Microseconds(), batchDue(p).Microseconds(),
 		d.namespace, k.Scope, k.ID, p.Operation, p.Summary,
+		int16(seen.State), text16(seen.Token), seen.Fence, seen.LeaseUntil, seen.Note,
+		claim.Note, p.Fingerprint, p.Result, p.Lease.Microseconds(),
 	}
-	return append(append(args, was...), claim.Note, p.Fingerprint, p.Result, p.Lease.Microseconds())
+}
+
+// given is an instant, or NULL for the server's clock.
+func given(now time.Time) any {
+	if now.IsZero() {
+		return nil
+	}
+	return driver.Micro(now)
+}
+
+// batchDue is after how long the result is dropped, or the record where there is none to drop.
+func batchDue(p driver.BatchParams) time.Duration {
+	if p.Result == nil {
+		return p.Keep + p.Grace
+	}
+	return p.Keep
 }
 
 // text16 is a uuid as text, which every exec mode sends alike.
-func text16[T ~[16]byte](v T) string { return fmt.Sprintf("%x", v[:]) }
+func text16[T ~[16]byte](v T) string { return hex.EncodeToString(v[:]) }
 
 // statementError says which statement the server refused, unless the error is
 // one of the connection, or passing.

@@ -189,6 +189,67 @@ func TestBatchOnARecord(t *testing.T) {
 	}
 }
 
+// batches calls before each batch that a connection sends, with its number.
+type batches struct {
+	n      int
+	before func(n int)
+}
+
+func (b *batches) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (b *batches) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (b *batches) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	b.n++
+	b.before(b.n)
+	return ctx
+}
+func (b *batches) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (b *batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// What a batch does when its record is no longer what it has just read.
+func TestBatchOnARecordThatChanges(t *testing.T) {
+	t.Parallel()
+	s := open(t, setup{})
+	for name, change := range map[string]func(p driver.ClaimParams) error{
+		"claimed": func(p driver.ClaimParams) error {
+			_, err := s.Claim(t.Context(), repeat(p))
+			return err
+		},
+		"complete": func(p driver.ClaimParams) error {
+			q := batchOf(repeat(p))
+			q.Result = []byte("another")
+			_, err := s.RunBatch(t.Context(), q, inserting("another"))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := s.claim()
+			r := s.mustClaim(t, p)
+			if err := s.Release(t.Context(), driver.ReleaseParams{HolderParams: holder(p.Key, r)}); err != nil {
+				t.Fatal(err)
+			}
+			// The first batch takes the key for absent, and the second for released.
+			trace := &batches{before: func(n int) {
+				if n == 2 {
+					if err := change(p); err != nil {
+						t.Error(err)
+					}
+				}
+			}}
+			other := s.again(t, setup{pool: []func(*pgxpool.Config){func(c *pgxpool.Config) { c.ConnConfig.Tracer = trace }}})
+			got := other.refused(t, batchOf(repeat(p)))
+			if now, err := s.Get(t.Context(), driver.GetParams{Key: p.Key}); err != nil || got.Token != now.Token || got.State != now.State {
+				t.Errorf("refused by %+v, and the record is %+v, %v", got, now, err)
+			}
+			if trace.n != 2 {
+				t.Errorf("%d batches, want 2", trace.n)
+			}
+		})
+	}
+}
+
 // A key that a transaction holds is in flight, at once, and whoever commits first wins.
 func TestBatchBesideATransaction(t *testing.T) {
 	t.Parallel()

@@ -39,6 +39,9 @@ func (readOnlyError) SQLState() string { return codeReadOnly }
 
 // code returns the SQLSTATE of an error, and "" when it has none.
 func code(err error) string {
+	if err == nil {
+		return ""
+	}
 	var e interface{ SQLState() string }
 	if errors.As(err, &e) {
 		return e.SQLState()
