@@ -190,7 +190,7 @@ func (t *txn) get(h driver.KeyHash, k driver.Key) (driver.Record, error) {
 // put replaces the record old under h by next.
 func (t *txn) put(h driver.KeyHash, old, next driver.Record) error {
 	if old.State == driver.StateAbsent {
-		ok, err := t.insert(t.ctx, h, next, due(next))
+		ok, err := t.insert(t.ctx, h, next)
 		if err == nil && !ok {
 			err = fmt.Errorf("sqlite: %w: a record that was not there a moment ago", driver.ErrForeignRecord)
 		}
@@ -201,11 +201,11 @@ func (t *txn) put(h driver.KeyHash, old, next driver.Record) error {
 }
 
 // insert adds the first claim of a key, unless it has a record. When nothing has taken the
-// write lock yet it waits for that until ctx ends. due is when Purge looks at the record.
-func (t *txn) insert(ctx context.Context, h driver.KeyHash, r driver.Record, due any) (bool, error) {
+// write lock yet it waits for that until ctx ends.
+func (t *txn) insert(ctx context.Context, h driver.KeyHash, r driver.Record) (bool, error) {
 	scope, id := t.d.readable(r.Key)
 	return affected(t.stmt(stmtInsert).ExecContext(ctx, scope, id, r.Operation, r.Fingerprint, r.Summary, r.Token[:], r.Fence,
-		r.Hold, micros(r.CreatedAt), micros(r.LeaseUntil), micros(r.RetainUntil), due, h[:]))
+		r.Hold, micros(r.CreatedAt), micros(r.LeaseUntil), micros(r.RetainUntil), due(r), h[:]))
 }
 
 // settle replaces a claim by its outcome. It returns [driver.ErrNotHolder] when the

@@ -30,7 +30,7 @@ func (d *Driver) tryClaim(ctx context.Context, h driver.KeyHash, p driver.ClaimP
 	now, wrote := at(p.Now), false
 	x, err := d.beginOn(limit, st, func(x *txn, limit context.Context) error {
 		r, _ = driver.Record{}.AfterClaim(p, now)
-		wrote, err = x.insert(limit, h, r, dueInTx(r))
+		wrote, err = x.insert(limit, h, r)
 		return err
 	})
 	if err != nil { // busy, or what those who look first answer better: a file that is read-only can be read
@@ -57,14 +57,4 @@ func (d *Driver) tryClaim(ctx context.Context, h driver.KeyHash, p driver.ClaimP
 		return nil, driver.Record{}, false, err
 	}
 	return &tx{d: d, txn: x, handle: x.tx, h: h, claim: r, made: wrote, entered: true, release: release}, r, true, nil
-}
-
-// dueInTx is due for a claim whose outcome will be committed with it: where the outcome
-// will stand in the index, so that one page of it is written and not two. If the
-// application commits by itself, Purge looks at the claim a lease too early.
-func dueInTx(r driver.Record) any {
-	if t, ok := r.DueAt(); ok {
-		return micros(t.Add(r.CreatedAt.Sub(r.LeaseUntil)))
-	}
-	return nil
 }

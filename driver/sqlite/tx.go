@@ -63,7 +63,7 @@ func (d *Driver) BeginClaim(ctx context.Context, p driver.ClaimParams) (driver.T
 		return nil, inFlight(other, at(p.Now)), nil
 	}
 	t, r, err := d.open(ctx, h, func(x *txn) (r driver.Record, ok, wrote bool, err error) {
-		r, wrote, err = x.claim(h, p, fresh, dueInTx)
+		r, wrote, err = x.claim(h, p, fresh)
 		return r, granted(r, p), wrote, err
 	})
 	if t == nil {

@@ -383,51 +383,6 @@ func TestReplayWaitsForNobody(t *testing.T) {
 	replays("it cannot write", sqlite.New(openDB(t, "file:"+path(t, d)+"?mode=ro")))
 }
 
-// A claim stands in the index of Purge where its outcome will, and is purged all the
-// same when the application commits it without one.
-func TestClaimInTheIndexOfPurge(t *testing.T) {
-	d := fresh(t)
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	due := func(q interface {
-		QueryRowContext(context.Context, string, ...any) *sql.Row
-	}, id string) (us int64) {
-		t.Helper()
-		if err := q.QueryRowContext(t.Context(), `SELECT due_us FROM idem_keys WHERE id = ?`, id).Scan(&us); err != nil {
-			t.Fatal(err)
-		}
-		return us
-	}
-	claim := claimParams("k")
-	claim.Now, claim.Retention = now, claim.Lease+time.Hour // as package idem does
-	tx, r := mustBegin(t, d, claim)
-	before := due(tx.Handle(), "k")
-	p := commitParams(r, "done")
-	p.Now, p.Retention = now, time.Hour
-	if err := tx.Commit(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	if after := due(d.DB(), "k"); before != after || after != now.Add(time.Hour).UnixMicro() {
-		t.Errorf("due at %d as a claim, and at %d as an outcome", before, after)
-	}
-
-	claim.Key.ID = "ended"
-	tx, _ = mustBegin(t, d, claim)
-	if _, err := tx.Handle().ExecContext(t.Context(), `COMMIT`); err != nil {
-		t.Fatal(err)
-	}
-	_ = tx.Rollback(t.Context())
-	for _, c := range []struct {
-		after time.Duration
-		want  int
-	}{{time.Hour, 1}, {time.Hour + claim.Lease - time.Microsecond, 0}, {time.Hour + claim.Lease, 1}} {
-		n, err := d.Purge(t.Context(), driver.PurgeParams{Now: now.Add(c.after), Limit: 10})
-		if err != nil || n != c.want {
-			t.Errorf("Purge after %v: %d, %v; want %d", c.after, n, err, c.want)
-		}
-	}
-	wantState(t, d, "ended", driver.StateAbsent)
-}
-
 // The application has the table in its hands: what it leaves is what counts.
 func TestApplicationChangesTheClaim(t *testing.T) {
 	for _, query := range []string{

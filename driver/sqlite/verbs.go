@@ -25,7 +25,7 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 		return r, err
 	}
 	err = d.write(ctx, func(t *txn) (_ bool, err error) {
-		r, write, err = t.claim(h, p, fresh, due)
+		r, write, err = t.claim(h, p, fresh)
 		return write, err
 	})
 	if err != nil {
@@ -35,13 +35,12 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 }
 
 // claim claims a key, and returns what becomes of its record and whether that was
-// written. fresh says that there was no record a moment ago, and due when Purge looks at
-// the first.
-func (t *txn) claim(h driver.KeyHash, p driver.ClaimParams, fresh bool, due func(driver.Record) any) (r driver.Record, wrote bool, err error) {
+// written. fresh says that there was no record a moment ago.
+func (t *txn) claim(h driver.KeyHash, p driver.ClaimParams, fresh bool) (r driver.Record, wrote bool, err error) {
 	now := at(p.Now)
 	if fresh {
 		r, _ = driver.Record{}.AfterClaim(p, now)
-		if ok, err := t.insert(t.ctx, h, r, due(r)); ok || err != nil {
+		if ok, err := t.insert(t.ctx, h, r); ok || err != nil {
 			return r, ok, err
 		}
 	}
