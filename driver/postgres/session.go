@@ -164,8 +164,8 @@ func (s *session) send(ctx context.Context, known map[string]*prepared, statemen
 			continue
 		}
 		values := make([][]byte, len(st.args))
-		for i, a := range st.args {
-			values[i] = a.value
+		for i := range st.args {
+			values[i] = st.args[i].bytes()
 		}
 		if p := known[st.name]; p != nil {
 			p.uses++

@@ -29,24 +29,42 @@ func (d *Driver) stmt(template string, args ...arg) statement {
 	return statement{sql: r.sql, name: r.name, args: args}
 }
 
-// arg is a parameter in the binary format; a nil value is NULL.
+// arg is a parameter in the binary format. Most are small, and stand in it.
 type arg struct {
 	oid   uint32
-	value []byte
+	size  int // of what stands in fixed; 0 when it is value
+	fixed [16]byte
+	value []byte // nil is NULL
 }
 
-func uuid[T ~[16]byte](v T) arg { return arg{pgtype.UUIDOID, v[:]} }
-func bytea(v []byte) arg        { return arg{pgtype.ByteaOID, v} }
-func text(v string) arg         { return arg{pgtype.TextOID, append([]byte{}, v...)} }
-func int2(v int16) arg          { return arg{pgtype.Int2OID, binary.BigEndian.AppendUint16(nil, uint16(v))} }
-func int4(v int32) arg          { return arg{pgtype.Int4OID, binary.BigEndian.AppendUint32(nil, uint32(v))} }
-func int8(v int64) arg          { return arg{pgtype.Int8OID, binary.BigEndian.AppendUint64(nil, uint64(v))} }
+// bytes returns the parameter as it is sent. It shares memory with a.
+func (a *arg) bytes() []byte {
+	if a.size > 0 {
+		return a.fixed[:a.size]
+	}
+	return a.value
+}
+
+func number(oid uint32, size int, v uint64) arg {
+	a := arg{oid: oid, size: size}
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], v)
+	copy(a.fixed[:], b[8-size:])
+	return a
+}
+
+func uuid[T ~[16]byte](v T) arg { return arg{oid: pgtype.UUIDOID, size: len(v), fixed: v} }
+func bytea(v []byte) arg        { return arg{oid: pgtype.ByteaOID, value: v} }
+func text(v string) arg         { return arg{oid: pgtype.TextOID, value: append([]byte{}, v...)} }
+func int2(v int16) arg          { return number(pgtype.Int2OID, 2, uint64(v)) }
+func int4(v int32) arg          { return number(pgtype.Int4OID, 4, uint64(v)) }
+func int8(v int64) arg          { return number(pgtype.Int8OID, 8, uint64(v)) }
 
 func boolean(v bool) arg {
 	if v {
-		return arg{pgtype.BoolOID, []byte{1}}
+		return number(pgtype.BoolOID, 1, 1)
 	}
-	return arg{pgtype.BoolOID, []byte{0}}
+	return number(pgtype.BoolOID, 1, 0)
 }
 
 // epoch is the instant from which PostgreSQL counts microseconds.
@@ -55,14 +73,16 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 // instant is a timestamptz; the zero time is NULL.
 func instant(t time.Time) arg {
 	if t.IsZero() {
-		return arg{pgtype.TimestamptzOID, nil}
+		return arg{oid: pgtype.TimestamptzOID}
 	}
-	return arg{pgtype.TimestamptzOID, binary.BigEndian.AppendUint64(nil, uint64(t.UnixMicro()-epoch))}
+	return number(pgtype.TimestamptzOID, 8, uint64(t.UnixMicro()-epoch))
 }
 
 // interval has no days or months, whose length would depend on the session's time zone.
 func interval(d time.Duration) arg {
-	return arg{pgtype.IntervalOID, append(binary.BigEndian.AppendUint64(nil, uint64(d.Microseconds())), make([]byte, 8)...)}
+	a := number(pgtype.IntervalOID, 8, uint64(d.Microseconds()))
+	a.size = 16
+	return a
 }
 
 func cmpErr(err, otherwise error) error {
