@@ -31,13 +31,12 @@ type answer struct {
 
 // call runs the script of one verb. It returns [driver.ErrNotHolder] when the
 // script says so.
-func (d *Driver) call(ctx context.Context, s *goredis.Script, k driver.Key, now time.Time, args ...any) (answer, driver.KeyHash, error) {
-	h := k.Hash(d.namespace, d.secret)
+func (d *Driver) call(ctx context.Context, s *goredis.Script, h driver.KeyHash, now time.Time, args ...any) (answer, error) {
 	if err := ctx.Err(); err != nil {
-		return answer{}, h, err
+		return answer{}, err
 	}
 	if err := d.ensureChecked(ctx); err != nil {
-		return answer{}, h, err
+		return answer{}, err
 	}
 	tag := newTag(h)
 	args = append([]any{tag, micros(now)}, args...)
@@ -46,19 +45,19 @@ func (d *Driver) call(ctx context.Context, s *goredis.Script, k driver.Key, now 
 		return s.Run(ctx, d.client, []string{d.name(h)}, args...).Result()
 	})
 	if err != nil {
-		return answer{}, h, err
+		return answer{}, err
 	}
 	a, err := parse(v, tag)
 	if err != nil {
-		return answer{}, h, err
+		return answer{}, err
 	}
 	switch a.status {
 	case statusOK:
-		return a, h, nil
+		return a, nil
 	case statusNotHolder:
-		return answer{}, h, driver.ErrNotHolder
+		return answer{}, driver.ErrNotHolder
 	}
-	return answer{}, h, refused(a.record, h)
+	return answer{}, refused(a.record, h)
 }
 
 // refused says what stands under the key of h instead of a record of this version.
@@ -80,6 +79,8 @@ func decode(value string, h driver.KeyHash) (driver.Record, error) {
 	}
 	return driver.DecodeRecord([]byte(record), h)
 }
+
+func (d *Driver) hash(k driver.Key) driver.KeyHash { return k.Hash(d.namespace, d.secret) }
 
 // name returns the key of a record in Redis. Only the hash is in braces, so a
 // record's slot depends on nothing else.

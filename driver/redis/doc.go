@@ -1,6 +1,6 @@
 // Package redis is a driver for Redis 7.0 or newer: a single server, Sentinel or
 // Cluster, through go-redis. A record is one string, a verb is one Lua script and
-// one round trip.
+// one round trip; see Replays for the exception.
 //
 //	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 //	d := idemredis.New(client)
@@ -43,6 +43,17 @@
 // Redis deletes a record by its TTL, about a minute after nothing of it has to be
 // kept. [Driver.Purge] is needed only to drop results early, when operations keep
 // a tombstone (a grace) after them; it looks at every key under the prefix.
+//
+// # Replays
+//
+// A claim of a key whose outcome this driver has seen reads the record without a
+// script, by a pipeline of ECHO, GET and TIME, which takes less time. When the
+// outcome is no longer there, the script follows, one round trip later. A user who
+// may not run these three (ACL) pays that round trip for each replay. With a client
+// of a Cluster every claim is a script.
+//
+// The client may have connections of their own for pipelines: PipelinePoolSize in
+// its options.
 //
 // # Cancellation
 //

@@ -9,19 +9,22 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/idem-go/idem/driver"
+	"github.com/idem-go/idem/internal/finished"
 )
 
 // Driver keeps records in Redis. It is safe for concurrent use. Drivers over one
 // store share records when their prefix, namespace and secret are the same.
 type Driver struct {
 	client    goredis.UniversalClient
+	single    *goredis.Client // the client, unless it is one of a Cluster
 	prefix    string
 	namespace string
 	secret    []byte
 	evictable bool // AllowEviction
 	misused   error
 
-	checked atomic.Bool
+	checked  atomic.Bool
+	finished finished.Keys
 
 	mu       sync.Mutex
 	checking *checkRun // nil when none is under way
@@ -63,6 +66,7 @@ func AllowEviction() Option { return func(d *Driver) { d.evictable = true } }
 // ContextTimeoutEnabled. New does no I/O; see [Driver.Check].
 func New(client goredis.UniversalClient, opts ...Option) *Driver {
 	d := &Driver{client: client, prefix: "idem:"}
+	d.single, _ = client.(*goredis.Client)
 	for _, o := range opts {
 		o(d)
 	}

@@ -13,18 +13,26 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 	if err := p.Validate(); err != nil {
 		return driver.Record{}, err
 	}
+	h := d.hash(p.Key)
+	if r, complete, err := d.replay(ctx, h, p); complete || err != nil {
+		return r, err
+	}
 	fresh := driver.Record{Operation: p.Operation, Summary: p.Summary, Fingerprint: p.Fingerprint}
 	if len(d.secret) == 0 {
 		fresh.Key = p.Key
 	}
 	// The texts of a record as they are stored: what follows the fixed fields.
 	texts := string(fresh.AppendBinary(nil, driver.KeyHash{})[fixedBytes-len(mark):])
-	a, h, err := d.call(ctx, claimScript, p.Key, p.Now,
+	a, err := d.call(ctx, claimScript, h, p.Now,
 		string(p.Token[:]), p.Lease.Microseconds(), p.Retention.Microseconds(), flag(p.Resolve), flag(p.Hold), texts)
 	if err != nil {
 		return driver.Record{}, err
 	}
-	return a.decode(h, p.Key)
+	r, err := a.decode(h, p.Key)
+	if r.StateAt(r.Now) == driver.StateComplete {
+		d.finished.Add(h)
+	}
+	return r, err
 }
 
 // Renew implements [driver.Driver].
@@ -32,7 +40,7 @@ func (d *Driver) Renew(ctx context.Context, p driver.RenewParams) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	_, _, err := d.call(ctx, renewScript, p.Key, p.Now, holder(p.HolderParams), p.Lease.Microseconds())
+	_, err := d.call(ctx, renewScript, d.hash(p.Key), p.Now, holder(p.HolderParams), p.Lease.Microseconds())
 	return err
 }
 
@@ -41,8 +49,12 @@ func (d *Driver) Complete(ctx context.Context, p driver.CompleteParams) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	_, _, err := d.call(ctx, completeScript, p.Key, p.Now, holder(p.HolderParams),
+	h := d.hash(p.Key)
+	_, err := d.call(ctx, completeScript, h, p.Now, holder(p.HolderParams),
 		p.Retention.Microseconds(), (p.Retention + p.Grace).Microseconds(), p.Note, flag(p.Result != nil), string(p.Result))
+	if err == nil {
+		d.finished.Add(h)
+	}
 	return err
 }
 
@@ -51,7 +63,7 @@ func (d *Driver) Release(ctx context.Context, p driver.ReleaseParams) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	_, _, err := d.call(ctx, releaseScript, p.Key, p.Now, holder(p.HolderParams), flag(p.Abandon), p.Note)
+	_, err := d.call(ctx, releaseScript, d.hash(p.Key), p.Now, holder(p.HolderParams), flag(p.Abandon), p.Note)
 	return err
 }
 
@@ -60,7 +72,11 @@ func (d *Driver) Forget(ctx context.Context, p driver.ForgetParams) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	_, _, err := d.call(ctx, forgetScript, p.Key, p.Now, holder(p.HolderParams))
+	h := d.hash(p.Key)
+	_, err := d.call(ctx, forgetScript, h, p.Now, holder(p.HolderParams))
+	if err == nil {
+		d.finished.Remove(h)
+	}
 	return err
 }
 
@@ -69,7 +85,8 @@ func (d *Driver) Get(ctx context.Context, p driver.GetParams) (driver.Record, er
 	if err := p.Validate(); err != nil {
 		return driver.Record{}, err
 	}
-	a, h, err := d.call(ctx, getScript, p.Key, p.Now)
+	h := d.hash(p.Key)
+	a, err := d.call(ctx, getScript, h, p.Now)
 	if err != nil {
 		return driver.Record{}, err
 	}

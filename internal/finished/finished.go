@@ -24,6 +24,12 @@ func (k *Keys) Add(h driver.KeyHash) {
 	place.Store(mark)
 }
 
+// Remove forgets a key.
+func (k *Keys) Remove(h driver.KeyHash) {
+	place, mark := k.place(h)
+	place.CompareAndSwap(mark, 0)
+}
+
 // Has reports whether a key is remembered.
 func (k *Keys) Has(h driver.KeyHash) bool {
 	place, mark := k.place(h)

@@ -50,4 +50,12 @@ func TestPlace(t *testing.T) {
 	if k.Has(a) || !k.Has(b) {
 		t.Errorf("the first is there: %v; the second: %v", k.Has(a), k.Has(b))
 	}
+	k.Remove(a)
+	if !k.Has(b) {
+		t.Error("the second went with the first")
+	}
+	k.Remove(b)
+	if k.Has(b) {
+		t.Error("the second is there after it was removed")
+	}
 }
