@@ -3,6 +3,7 @@ package driver
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -10,9 +11,15 @@ import (
 // version and older ones, and answers [ErrNewerVersion] to the rest.
 const recordVersion = 1
 
+// emptyBytes is what a record takes that has no texts and no result: the fixed fields,
+// and six lengths.
+const emptyBytes = 3 + 16 + 16 + 8 + 4 + 5*8 + 6*4
+
 // AppendBinary appends an encoding of r for the key h, for stores of opaque values. Now
 // is not encoded. [DecodeRecord] reads it back.
 func (r Record) AppendBinary(b []byte, h KeyHash) []byte {
+	b = slices.Grow(b, emptyBytes+len(r.Key.Scope)+len(r.Key.ID)+len(r.Operation)+len(r.Summary)+len(r.Note)+
+		len(r.Fingerprint)+len(r.Result))
 	b = append(b, recordVersion, byte(r.State), flags(r))
 	b = append(b, h[:]...)
 	b = append(b, r.Token[:]...)

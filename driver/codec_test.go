@@ -67,6 +67,16 @@ func TestCodecRoundTrip(t *testing.T) {
 	}
 }
 
+// With the race detector slices.Grow allocates twice.
+func TestCodecDoesNotGrow(t *testing.T) {
+	r, h := randomRecord(rand.New(rand.NewPCG(1, 2))), key.Hash("ns", nil)
+	for _, r := range []driver.Record{{}, inFlight(), complete(), r} {
+		if n := testing.AllocsPerRun(10, func() { r.AppendBinary(nil, h) }); n > 2 {
+			t.Errorf("a record is encoded with %v allocations, want at most 2", n)
+		}
+	}
+}
+
 func TestCodecTellsNoResultFromAnEmptyOne(t *testing.T) {
 	h := key.Hash("", nil)
 	for _, result := range [][]byte{nil, {}} {

@@ -90,7 +90,10 @@ func (d *Driver) name(h driver.KeyHash) string { return d.prefix + "{" + h.Strin
 // newTag names one call: see reply.lua. A command that the client sends again
 // carries the same tag, and either reply answers it.
 func newTag(h driver.KeyHash) string {
-	return string(binary.BigEndian.AppendUint64(h[:], rand.Uint64()))
+	var tag [len(h) + 8]byte
+	copy(tag[:], h[:])
+	binary.BigEndian.PutUint64(tag[len(h):], rand.Uint64())
+	return string(tag[:])
 }
 
 func micros(t time.Time) int64 {

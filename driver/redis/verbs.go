@@ -22,7 +22,7 @@ func (d *Driver) Claim(ctx context.Context, p driver.ClaimParams) (driver.Record
 		fresh.Key = p.Key
 	}
 	// The texts of a record as they are stored: what follows the fixed fields.
-	texts := string(fresh.AppendBinary(nil, driver.KeyHash{})[fixedBytes-len(mark):])
+	texts := fresh.AppendBinary(nil, driver.KeyHash{})[fixedBytes-len(mark):]
 	a, err := d.call(ctx, claimScript, h, p.Now,
 		string(p.Token[:]), p.Lease.Microseconds(), p.Retention.Microseconds(), flag(p.Resolve), flag(p.Hold), texts)
 	if err != nil {
@@ -113,10 +113,13 @@ func (a answer) decode(h driver.KeyHash, k driver.Key) (driver.Record, error) {
 // holder is the token and the fence, as they stand in an encoded record. The
 // bytes are copied: see await.
 func holder(p driver.HolderParams) string {
-	return string(binary.BigEndian.AppendUint64(p.Token[:], uint64(p.Fence)))
+	var b [len(p.Token) + 8]byte
+	copy(b[:], p.Token[:])
+	binary.BigEndian.PutUint64(b[len(p.Token):], uint64(p.Fence))
+	return string(b[:])
 }
 
-func flag(b bool) string {
+func flag(b bool) any {
 	if b {
 		return "1"
 	}
