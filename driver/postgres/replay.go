@@ -14,5 +14,9 @@ func (d *Driver) replay(ctx context.Context, s *session, kh driver.KeyHash, p dr
 		return driver.Record{}, false, nil
 	}
 	r, err := d.look(ctx, s, p.Key, p.Now)
-	return r, r.StateAt(r.Now) == driver.StateComplete, err
+	complete := r.StateAt(r.Now) == driver.StateComplete
+	if err == nil && !complete {
+		d.finished.Remove(kh)
+	}
+	return r, complete, err
 }

@@ -72,10 +72,12 @@ func (d *Driver) peek(ctx context.Context, h driver.KeyHash, p driver.ClaimParam
 	return r, old.State == driver.StateAbsent, write, nil
 }
 
-// learn remembers a key that has an outcome.
+// learn remembers a key that has an outcome, and forgets one that has none any more.
 func (d *Driver) learn(h driver.KeyHash, r driver.Record) {
 	if r.State == driver.StateComplete {
 		d.finished.Add(h)
+	} else {
+		d.finished.Remove(h)
 	}
 }
 
