@@ -39,7 +39,7 @@ func Micro(t time.Time) time.Time {
 func (r Record) AfterClaim(p ClaimParams, now time.Time) (Record, bool) {
 	now = Micro(now)
 	r.Now = now
-	switch r.StateAt(now) {
+	switch state := r.StateAt(now); state {
 	case StateAbsent:
 		if r.State == StateReleased && r.Token == p.Token {
 			return r, false
@@ -51,7 +51,8 @@ func (r Record) AfterClaim(p ClaimParams, now time.Time) (Record, bool) {
 		if r.State == StateReleased && now.Before(r.RetainUntil) {
 			next.Note = r.Note
 		}
-		return next.grant(p, now), true
+		next.grant(&p, now)
+		return next, true
 	case StateInFlight, StateUnknown:
 		if r.Token == p.Token {
 			if until := now.Add(p.Lease); until.After(r.LeaseUntil) {
@@ -60,9 +61,10 @@ func (r Record) AfterClaim(p ClaimParams, now time.Time) (Record, bool) {
 			}
 			return r, false
 		}
-		if r.StateAt(now) == StateUnknown && r.Same(p) && (p.Resolve || !r.Hold && !p.Hold) {
+		if state == StateUnknown && r.Same(p) && (p.Resolve || !r.Hold && !p.Hold) {
 			r.Hold = r.Hold || p.Hold
-			return r.grant(p, now), true
+			r.grant(&p, now)
+			return r, true
 		}
 	case StateExpired:
 		r.Result = nil
@@ -75,14 +77,13 @@ func (r Record) Same(p ClaimParams) bool {
 	return r.Operation == p.Operation && bytes.Equal(r.Fingerprint, p.Fingerprint)
 }
 
-func (r Record) grant(p ClaimParams, now time.Time) Record {
+func (r *Record) grant(p *ClaimParams, now time.Time) {
 	r.State = StateInFlight
 	r.Token = p.Token
 	r.Fence = max(r.Fence+1, now.UnixMicro())
 	r.Attempt++
 	r.LeaseUntil = now.Add(p.Lease)
 	r.RetainUntil = now.Add(p.Retention)
-	return r
 }
 
 // AfterRenew returns the record after a renewal at now, or [ErrNotHolder].

@@ -91,7 +91,7 @@ func (d *Driver) Renew(ctx context.Context, p driver.RenewParams) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	return d.change(ctx, p.HolderParams, false, func(r driver.Record, now time.Time) (driver.Record, error) {
+	return d.change(ctx, p.HolderParams, false, func(r *driver.Record, now time.Time) (driver.Record, error) {
 		return r.AfterRenew(p, now)
 	})
 }
@@ -101,7 +101,7 @@ func (d *Driver) Complete(ctx context.Context, p driver.CompleteParams) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	return d.change(ctx, p.HolderParams, true, func(r driver.Record, now time.Time) (driver.Record, error) {
+	return d.change(ctx, p.HolderParams, true, func(r *driver.Record, now time.Time) (driver.Record, error) {
 		return r.AfterComplete(p, now)
 	})
 }
@@ -111,12 +111,12 @@ func (d *Driver) Release(ctx context.Context, p driver.ReleaseParams) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	return d.change(ctx, p.HolderParams, true, func(r driver.Record, now time.Time) (driver.Record, error) {
+	return d.change(ctx, p.HolderParams, true, func(r *driver.Record, now time.Time) (driver.Record, error) {
 		return r.AfterRelease(p, now)
 	})
 }
 
-func (d *Driver) change(ctx context.Context, p driver.HolderParams, ends bool, after func(driver.Record, time.Time) (driver.Record, error)) error {
+func (d *Driver) change(ctx context.Context, p driver.HolderParams, ends bool, after func(*driver.Record, time.Time) (driver.Record, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (d *Driver) change(ctx context.Context, p driver.HolderParams, ends bool, a
 	if stored == nil {
 		return driver.ErrNotHolder
 	}
-	r, err := after(*stored, at(p.Now))
+	r, err := after(stored, at(p.Now))
 	if err != nil {
 		return err
 	}
