@@ -67,7 +67,7 @@ func (o *Operation[R]) Lookup(ctx context.Context, key Key) (Found[R], error) {
 		return found, err
 	}
 	if found.State == StateComplete {
-		res, err := o.result(replay(rec), &found.Value, nil)
+		res, err := o.result(replay(&rec), &found.Value, nil)
 		found.Value, found.Err = res.Value, err
 	}
 	return found, nil
@@ -107,7 +107,7 @@ func (o *Operation[R]) Resolve(ctx context.Context, key Key, reason string, valu
 	case StateComplete, StateExpired:
 		return fmt.Errorf("idem: %w", ErrHasOutcome)
 	case StateInFlight:
-		return inFlight(rec, rec.Now)
+		return inFlight(&rec, rec.Now)
 	default:
 		if err := o.e.sameOperation(rec, state); err != nil {
 			return err
@@ -122,24 +122,22 @@ func (e *engine) resolve(ctx context.Context, key Key, seen driver.Record, w wor
 		key: key, operation: seen.Operation, fingerprint: seen.Fingerprint, summary: seen.Summary, hold: seen.Hold,
 	}
 	token := driver.NewToken()
-	p := e.claimParams(req, token)
+	p := e.claimParams(&req, token)
 	p.Resolve = true
 	rec, err := (&leased{e: e}).claim(ctx, p)
 	if err != nil {
 		return wrap(ctx, "claim", err)
 	}
-	switch a := decide(rec, req, token, rec.Now); a {
+	switch a := decide(&rec, &req, token, rec.Now); a {
 	case actRun:
 	case actReplay, actExpired:
 		return fmt.Errorf("idem: %w", ErrHasOutcome)
 	case actClaim, actTakeover:
 		return fmt.Errorf("idem: %w", ErrNotFound)
 	default:
-		return refuse(a, rec, req, rec.Now)
+		return refuse(a, &rec, &req, rec.Now)
 	}
-	rec.Key = key
-	c := &claimed{rec: rec}
-	holder := c.holder()
+	c := claimOf(key, &rec)
 	if rec.Attempt != seen.Attempt+1 || !rec.CreatedAt.Equal(seen.CreatedAt) {
 		// Somebody resolved it, or ran, since it was looked at: what the person found
 		// out was about an attempt that is not the last any more.
@@ -149,12 +147,12 @@ func (e *engine) resolve(ctx context.Context, key Key, seen driver.Record, w wor
 		}
 		return fmt.Errorf("idem: %w", ErrNotFound)
 	}
-	err = e.settle(ctx, "resolve", e.cfg.SettleTimeout, func(ctx context.Context) error {
+	err = e.settle(ctx, new(settling), "resolve", e.cfg.SettleTimeout, func(ctx context.Context) error {
 		if w.says == saysNotApplied {
-			return e.drv.Release(ctx, driver.ReleaseParams{HolderParams: holder, Note: reason})
+			return e.drv.Release(ctx, driver.ReleaseParams{HolderParams: c.holder, Note: reason})
 		}
 		return e.drv.Complete(ctx, driver.CompleteParams{
-			HolderParams: holder, Result: w.outcome, Retention: e.cfg.Retention, Grace: e.cfg.Grace, Note: reason,
+			HolderParams: c.holder, Result: w.outcome, Retention: e.cfg.Retention, Grace: e.cfg.Grace, Note: reason,
 		})
 	})
 	if errors.Is(err, driver.ErrNotHolder) { // our own lease ended, and somebody else decides
@@ -180,7 +178,7 @@ func (o *Operation[R]) Forget(ctx context.Context, key Key) error {
 	case StateAbsent:
 		return fmt.Errorf("idem: %w", ErrNotFound)
 	case StateInFlight:
-		return inFlight(rec, rec.Now)
+		return inFlight(&rec, rec.Now)
 	case StateUnknown:
 		return &UnknownError{Attempt: rec.Attempt, Since: rec.LeaseUntil}
 	}
@@ -207,7 +205,7 @@ func (e *engine) get(ctx context.Context, key Key) (driver.Record, error) {
 
 func (e *engine) sameOperation(rec driver.Record, state State) error {
 	if state != StateAbsent && rec.Operation != e.cfg.Name {
-		return mismatch(rec, request{operation: e.cfg.Name, fingerprint: rec.Fingerprint})
+		return mismatch(&rec, &request{operation: e.cfg.Name, fingerprint: rec.Fingerprint})
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func BenchmarkDoReplay(b *testing.B) {
 // What one call over the memory driver may allocate, the store included; one of them
 // is only there under the race detector.
 const (
-	maxFirstAllocs  = 12
+	maxFirstAllocs  = 10
 	maxReplayAllocs = 4
 )
 

@@ -34,20 +34,19 @@ func defaultCodec[R any]() (Codec, error) {
 type rawCodec struct{}
 
 // Marshal takes a pointer: unlike a string, it is not copied to be passed.
-func (c rawCodec) Marshal(v any) ([]byte, error) { return c.append(nil, v), nil }
+func (c rawCodec) Marshal(v any) ([]byte, error) { return c.encode(nil, v), nil }
 
-// append appends the encoding of the value that v points to.
-func (rawCodec) append(b []byte, v any) []byte {
+// encode returns a new slice of head and the encoding of the value that v points to.
+func (rawCodec) encode(head []byte, v any) []byte {
 	switch v := v.(type) {
 	case *string:
-		b = append(slices.Grow(b, len(*v)), *v...)
+		return append(append(make([]byte, 0, len(head)+len(*v)), head...), *v...)
 	case *[]byte:
-		if *v != nil {
-			b = append(slices.Grow(b, 1+len(*v)), 0) // one byte tells empty from nil
-			b = append(b, *v...)
+		if *v != nil { // one byte tells empty from nil
+			return append(append(append(make([]byte, 0, len(head)+1+len(*v)), head...), 0), *v...)
 		}
 	}
-	return b
+	return slices.Clone(head)
 }
 
 func (rawCodec) Unmarshal(data []byte, v any) error {

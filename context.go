@@ -162,7 +162,7 @@ func (s *settling) build() {
 func (s *settling) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.built == nil && !time.Now().Before(s.until) {
+	if s.built == nil && time.Until(s.until) <= 0 {
 		s.build() // its time ended it first
 	}
 	s.over = true
@@ -175,7 +175,7 @@ func (s *settling) stop() {
 func (s *settling) live() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.built == nil && !s.over && time.Now().Before(s.until)
+	return s.built == nil && !s.over && time.Until(s.until) > 0
 }
 
 // Deadline implements [context.Context].

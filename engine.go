@@ -48,7 +48,7 @@ type answer struct {
 	notStored   *NotStoredError
 }
 
-func replay(rec driver.Record) answer {
+func replay(rec *driver.Record) answer {
 	return answer{outcome: rec.Result, replayed: true, attempt: rec.Attempt, completedAt: rec.CompletedAt}
 }
 
@@ -63,34 +63,60 @@ type mode interface {
 	run(ctx context.Context, c *claimed, now time.Time) (answer, error)
 }
 
-// claimed is a key that is ours.
+// claimed is a key that is ours: of the record that was granted, what is still needed.
 type claimed struct {
-	rec    driver.Record // as it was granted, with its key: followers read it
-	sent   time.Time     // just before the claim was sent: what the lease is counted from here
-	flight *flight
+	holder  driver.HolderParams // names the claim to the store
+	attempt int
+	granted time.Time // by the store's clock
+	sent    time.Time // just before the claim was sent: what the lease is counted from here
+	flight  *flight
 
-	lease lease // of a claim outside a transaction
-	run   Run   // what fn learns about it
+	req *request
+
+	// What record tells the followers beside.
+	summary    string // of the first attempt's request
+	hold       bool
+	createdAt  time.Time
+	leaseUntil time.Time // zero in a transaction, which has no lease
+
+	// Of a claim outside a transaction.
+	lease      lease
+	run        Run      // what fn learns about it
+	completing settling // the context under which its outcome is stored
 }
 
-// holder names the claim to the store.
-func (c *claimed) holder() driver.HolderParams {
-	return driver.HolderParams{Key: c.rec.Key, Token: c.rec.Token, Fence: c.rec.Fence}
+// claimOf returns the claim that rec grants. A driver may not store its key.
+func claimOf(key Key, rec *driver.Record) *claimed {
+	return &claimed{
+		holder:  driver.HolderParams{Key: key, Token: rec.Token, Fence: rec.Fence},
+		attempt: rec.Attempt, granted: rec.Now,
+		summary: rec.Summary, hold: rec.Hold, createdAt: rec.CreatedAt, leaseUntil: rec.LeaseUntil,
+	}
+}
+
+// record returns the record as it was granted. Operation and fingerprint are those of
+// the request: a claim is granted to no other.
+func (c *claimed) record() driver.Record {
+	return driver.Record{
+		Key: c.holder.Key, State: driver.StateInFlight, Operation: c.req.operation, Fingerprint: c.req.fingerprint,
+		Summary: c.summary, Token: c.holder.Token, Fence: c.holder.Fence, Attempt: c.attempt, Hold: c.hold,
+		CreatedAt: c.createdAt, LeaseUntil: c.leaseUntil, Now: c.granted,
+	}
 }
 
 // tookOver reports whether an earlier attempt may have been applied, so that
 // giving the key up without having run does not make it absent.
-func (c *claimed) tookOver() bool { return c.rec.Attempt > 1 }
+func (c *claimed) tookOver() bool { return c.attempt > 1 }
 
 // now estimates the store's clock, without comparing it with ours.
-func (c *claimed) now() time.Time { return driver.Micro(c.rec.Now.Add(time.Since(c.sent))) }
+func (c *claimed) now() time.Time { return driver.Micro(c.granted.Add(time.Since(c.sent))) }
 
 // completed lets the followers go with an outcome that has been stored, and returns
 // the answer of the caller that ran.
 func (c *claimed) completed(e *engine, w work) answer {
 	a := c.answer(w)
-	e.flights.end(c.rec.Key, c.flight, func() ending {
-		rec := c.rec
+	e.flights.end(c.holder.Key, c.flight, func() ending {
+		rec := c.record()
 		rec.State, rec.Result, rec.Now, rec.CompletedAt = driver.StateComplete, w.outcome, a.completedAt, a.completedAt
 		rec.RetainUntil = a.completedAt.Add(e.cfg.Retention)
 		rec.GraceUntil = rec.RetainUntil.Add(e.cfg.Grace)
@@ -100,7 +126,7 @@ func (c *claimed) completed(e *engine, w work) answer {
 }
 
 func (c *claimed) answer(w work) answer {
-	return answer{attempt: c.rec.Attempt, completedAt: c.now(), notStored: w.notStored}
+	return answer{attempt: c.attempt, completedAt: c.now(), notStored: w.notStored}
 }
 
 // request checks what a call asks for, and writes it down.
@@ -117,7 +143,7 @@ func (e *engine) request(c *call, key Key, fp Fingerprint) error {
 	return nil
 }
 
-func (e *engine) claimParams(req request, token driver.Token) driver.ClaimParams {
+func (e *engine) claimParams(req *request, token driver.Token) driver.ClaimParams {
 	return driver.ClaimParams{
 		Key: req.key, Operation: req.operation, Fingerprint: req.fingerprint, Summary: req.summary,
 		Token: token, Lease: e.cfg.Lease, Hold: req.hold,
@@ -130,7 +156,8 @@ func (e *engine) claimParams(req request, token driver.Token) driver.ClaimParams
 type call struct {
 	req      request
 	sum      [48]byte // of the fingerprint, unless it is longer
-	flight   flight   // its own, if it leads one
+	options  callOptions
+	flight   flight // its own, if it leads one
 	patience patience
 }
 
@@ -139,8 +166,7 @@ func (e *engine) do(ctx context.Context, c *call, key Key, fp Fingerprint, m mod
 	if err := e.request(c, key, fp); err != nil {
 		return answer{}, err
 	}
-	wait, err := e.wait(opts)
-	if err != nil {
+	if err := e.options(c, opts); err != nil {
 		return answer{}, err
 	}
 	if err := e.refuseNested(ctx, key); err != nil {
@@ -150,14 +176,14 @@ func (e *engine) do(ctx context.Context, c *call, key Key, fp Fingerprint, m mod
 		return answer{}, fmt.Errorf("idem: %w", ended(ctx))
 	}
 	p := &c.patience
-	p.limit = wait
+	p.limit = c.options.wait
 	defer e.flights.stop(p)
 	for fresh := false; ; fresh = true {
 		f, leader := e.flights.join(key, &c.flight)
 		if leader {
 			return e.lead(ctx, &c.req, f, m, p)
 		}
-		switch ans, n, err := e.follow(ctx, c.req, f, p, fresh); n {
+		switch ans, n, err := e.follow(ctx, &c.req, f, p, fresh); n {
 		case answered:
 			return ans, err
 		case askAlone:
@@ -166,21 +192,18 @@ func (e *engine) do(ctx context.Context, c *call, key Key, fp Fingerprint, m mod
 	}
 }
 
-// wait returns how long the call may wait.
-func (e *engine) wait(opts []CallOption) (time.Duration, error) {
-	if len(opts) == 0 {
-		return e.cfg.Wait, nil
-	}
-	o := callOptions{wait: e.cfg.Wait}
+// options writes down how the call differs from others.
+func (e *engine) options(c *call, opts []CallOption) error {
+	c.options.wait = e.cfg.Wait
 	for _, set := range opts {
 		if set != nil {
-			set(&o)
+			set(&c.options)
 		}
 	}
-	if o.wait < 0 {
-		return 0, fmt.Errorf("idem: %w: WaitAtMost(%v)", ErrInvalidArgument, o.wait)
+	if c.options.wait < 0 {
+		return fmt.Errorf("idem: %w: WaitAtMost(%v)", ErrInvalidArgument, c.options.wait)
 	}
-	return o.wait, nil
+	return nil
 }
 
 // A driver that keeps refusing a key that nobody holds is broken.
@@ -191,7 +214,7 @@ func (e *engine) lead(ctx context.Context, req *request, f *flight, m mode, p *p
 	defer e.flights.end(req.key, f, nothingLearnt) // also when fn panics
 	for claims := 0; claims < maxClaims; claims++ {
 		token, sent := driver.NewToken(), time.Now()
-		rec, err := m.claim(ctx, e.claimParams(*req, token))
+		rec, err := m.claim(ctx, e.claimParams(req, token))
 		if err != nil {
 			if own := m.own(err); own != nil {
 				return answer{}, own
@@ -203,21 +226,22 @@ func (e *engine) lead(ctx context.Context, req *request, f *flight, m mode, p *p
 			}
 			return answer{}, err
 		}
-		next := decide(rec, *req, token, rec.Now)
+		next := decide(&rec, req, token, rec.Now)
 		if next == actRun {
-			c, now := &claimed{rec: rec, sent: sent, flight: f}, time.Now()
-			c.rec.Key = req.key // which a driver may not store
-			e.flights.announce(f, &c.rec, now, true)
+			c := claimOf(req.key, &rec)
+			c.req, c.sent, c.flight = req, sent, f
+			now := sent.Add(time.Since(sent)) // by the monotonic clock alone
+			e.flights.announce(f, nil, c, now)
 			return m.run(ctx, c, now)
 		}
 		if next == actInFlight && p.limit > 0 {
 			held := rec
-			e.flights.announce(f, &held, time.Now(), false)
-			if rec, err = e.watch(ctx, *req, rec, p); err != nil {
+			e.flights.announce(f, &held, nil, time.Now())
+			if rec, err = e.watch(ctx, req, rec, p); err != nil {
 				return answer{}, err
 			}
 			claims = 0
-			next = decide(rec, *req, driver.Token{}, rec.Now)
+			next = decide(&rec, req, driver.Token{}, rec.Now)
 		}
 		switch next {
 		case actClaim, actTakeover:
@@ -225,11 +249,11 @@ func (e *engine) lead(ctx context.Context, req *request, f *flight, m mode, p *p
 		}
 		e.flights.end(req.key, f, func() ending { return ending{rec: rec} })
 		if next == actReplay {
-			ans := replay(rec)
+			ans := replay(&rec)
 			ans.replayed = rec.Token != token // the outcome of this call's own batch is none
 			return ans, nil
 		}
-		return answer{}, refuse(next, rec, *req, rec.Now)
+		return answer{}, refuse(next, &rec, req, rec.Now)
 	}
 	return answer{}, &StoreError{Verb: "claim", Err: errors.New("the driver does not grant a key that nobody holds")}
 }

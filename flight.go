@@ -24,11 +24,11 @@ type flight struct {
 	done  chan struct{} // closed when the flight has ended
 
 	// Guarded by flights.mu.
-	holder  *driver.Record // the record in flight: the leader's claim, or somebody else's; not changed any more
-	readAt  time.Time      // when it was read
-	running bool           // the claim is the leader's, and it renews the lease
-	joined  bool           // it is the one that others find
-	ended   bool
+	holder *driver.Record // somebody else's record in flight; not changed any more
+	claim  *claimed       // the leader's, which runs
+	readAt time.Time      // when it was learnt who holds the key
+	joined bool           // it is the one that others find
+	ended  bool
 
 	last *ending // set before the flight ends; nil when it has taught nobody anything
 }
@@ -49,7 +49,7 @@ func (s *flights) join(key Key, own *flight) (f *flight, leader bool) {
 	if f, ok := s.byKey[key]; ok {
 		if f.done == nil {
 			f.ready, f.done = make(chan struct{}), make(chan struct{})
-			if f.holder != nil {
+			if f.known() {
 				close(f.ready)
 			}
 		}
@@ -63,15 +63,18 @@ func (s *flights) join(key Key, own *flight) (f *flight, leader bool) {
 	return own, true
 }
 
-// announce tells the followers who holds the key.
-func (s *flights) announce(f *flight, holder *driver.Record, readAt time.Time, running bool) {
+// announce tells the followers who holds the key: somebody else, or the leader.
+func (s *flights) announce(f *flight, holder *driver.Record, claim *claimed, readAt time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.holder == nil && f.ready != nil && !f.ended {
+	if !f.known() && f.ready != nil && !f.ended {
 		close(f.ready)
 	}
-	f.holder, f.readAt, f.running = holder, readAt, running
+	f.holder, f.claim, f.readAt = holder, claim, readAt
 }
+
+// known reports whether it is known who holds the key.
+func (f *flight) known() bool { return f.holder != nil || f.claim != nil }
 
 // end lets the followers go, with what they are told by last, which is asked only if
 // there are any. The second call does nothing.
@@ -90,7 +93,7 @@ func (s *flights) end(key Key, f *flight, last func() ending) {
 	}
 	e := last()
 	f.last = &e
-	if f.holder == nil {
+	if !f.known() {
 		close(f.ready)
 	}
 	close(f.done)
@@ -101,15 +104,17 @@ func (s *flights) end(key Key, f *flight, last func() ending) {
 func (s *flights) state(f *flight, lease time.Duration) (holder driver.Record, running bool, busy error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.holder != nil {
+	if running = f.claim != nil; running {
+		holder = f.claim.record()
+	} else if f.holder != nil {
 		holder = *f.holder
 	}
 	elapsed := time.Since(f.readAt)
-	if f.running && !holder.LeaseUntil.IsZero() {
+	if running && !holder.LeaseUntil.IsZero() {
 		// The lease is renewed at a third, so that two thirds remain at the least.
 		return holder, true, &InFlightError{RetryAfter: max(lease-elapsed, lease*2/3)}
 	}
-	return holder, f.running, inFlight(holder, holder.Now.Add(elapsed))
+	return holder, running, inFlight(&holder, holder.Now.Add(elapsed))
 }
 
 // patience is how long one call may wait in all, counted from its first wait.
@@ -158,7 +163,7 @@ const (
 // follow waits for what the leader of f finds out. A caller that is fresh was there
 // before the leader began: to it, all that the leader learnt is news; for another
 // one, only an outcome is, since it does not change any more.
-func (e *engine) follow(ctx context.Context, req request, f *flight, p *patience, fresh bool) (answer, next, error) {
+func (e *engine) follow(ctx context.Context, req *request, f *flight, p *patience, fresh bool) (answer, next, error) {
 	select {
 	case <-f.ready:
 	case <-ctx.Done():
@@ -178,15 +183,15 @@ func (e *engine) follow(ctx context.Context, req request, f *flight, p *patience
 	case rec.State == driver.StateAbsent:
 		return answer{}, joinAgain, nil
 	}
-	switch a := decide(rec, req, driver.Token{}, rec.Now); {
+	switch a := decide(&rec, req, driver.Token{}, rec.Now); {
 	case a == actReplay:
-		return replay(rec), answered, nil
+		return replay(&rec), answered, nil
 	case a == actClaim || a == actTakeover:
 		return answer{}, joinAgain, nil
 	case a == actInFlight && p.limit > 0: // the leader did not wait, but this call does
 		return answer{}, joinAgain, nil
 	case fresh || rec.State == driver.StateComplete && a == actMismatch:
-		return answer{}, answered, refuse(a, rec, req, rec.Now)
+		return answer{}, answered, refuse(a, &rec, req, rec.Now)
 	}
 	return answer{}, joinAgain, nil
 }
@@ -194,11 +199,11 @@ func (e *engine) follow(ctx context.Context, req request, f *flight, p *patience
 // await waits for the end of f, while somebody holds the key. A caller that is not
 // to wait is answered at once when the holder is the leader, which knows; one that
 // only watches another process does not know what has become of it since.
-func (e *engine) await(ctx context.Context, req request, f *flight, p *patience) (next, error) {
+func (e *engine) await(ctx context.Context, req *request, f *flight, p *patience) (next, error) {
 	holder, running, busy := e.flights.state(f, e.cfg.Lease)
-	if decide(holder, req, driver.Token{}, holder.Now) == actMismatch {
+	if decide(&holder, req, driver.Token{}, holder.Now) == actMismatch {
 		if running {
-			return answered, mismatch(holder, req)
+			return answered, mismatch(&holder, req)
 		}
 		return askAlone, nil
 	}

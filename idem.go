@@ -165,7 +165,7 @@ func (o *Operation[R]) judge(seen *R, v R, err error) work {
 // encode returns the outcome to store for the value that v points to; see [Config.encode].
 func (o *Operation[R]) encode(v *R) ([]byte, *NotStoredError) {
 	if raw, ok := o.e.cfg.Codec.(rawCodec); ok {
-		return o.e.cfg.fit(raw.append([]byte{outcomeVersion, byte(kindValue)}, v))
+		return o.e.cfg.fit(raw.encode([]byte{outcomeVersion, byte(kindValue)}, v))
 	}
 	return o.e.cfg.encode(*v)
 }

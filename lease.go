@@ -28,7 +28,7 @@ type lease struct {
 // start begins to renew, until stop. The context of fn is that of the lease.
 func (l *lease) start(ctx context.Context, e *engine, c *claimed, now time.Time) {
 	l.c = c
-	l.ctx.Context, l.ctx.e, l.ctx.key = ctx, e, &c.rec.Key
+	l.ctx.Context, l.ctx.e, l.ctx.key = ctx, e, &c.holder.Key
 	l.beats.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +46,7 @@ func (l *lease) safeUntil(sent time.Time) time.Time {
 func (l *lease) beat() {
 	defer l.beats.Done()
 	e, sent := l.ctx.e, time.Now()
-	p := driver.RenewParams{HolderParams: l.c.holder(), Lease: e.cfg.Lease}
+	p := driver.RenewParams{HolderParams: l.c.holder, Lease: e.cfg.Lease}
 	l.mu.Lock()
 	if l.stopped {
 		l.mu.Unlock()

@@ -86,7 +86,7 @@ func (m *leased) run(ctx context.Context, c *claimed, now time.Time) (answer, er
 		return answer{}, fmt.Errorf("idem: %w: the store took longer than the lease to answer", ErrLeaseLost)
 	}
 	c.run = Run{
-		Key: c.rec.Key, Attempt: c.rec.Attempt, Fence: c.rec.Fence, operation: m.e.cfg.Name, fingerprint: c.rec.Fingerprint,
+		Key: c.holder.Key, Attempt: c.attempt, Fence: c.holder.Fence, operation: m.e.cfg.Name, fingerprint: c.req.fingerprint,
 	}
 	w := m.runFn(&l.ctx, &c.run)
 	var err error
@@ -134,9 +134,9 @@ func notRecorded(why, outcome error) error {
 // complete stores an outcome, and repeats that while the store fails.
 func (e *engine) complete(ctx context.Context, c *claimed, outcome []byte) error {
 	p := driver.CompleteParams{
-		HolderParams: c.holder(), Result: outcome, Retention: e.cfg.Retention, Grace: e.cfg.Grace,
+		HolderParams: c.holder, Result: outcome, Retention: e.cfg.Retention, Grace: e.cfg.Grace,
 	}
-	return e.settle(ctx, "complete", e.cfg.SettleTimeout, func(ctx context.Context) error {
+	return e.settle(ctx, &c.completing, "complete", e.cfg.SettleTimeout, func(ctx context.Context) error {
 		return e.drv.Complete(ctx, p)
 	})
 }
@@ -146,8 +146,8 @@ const releaseTimeout = time.Second
 
 // release gives the key up: as absent, or as an attempt without an outcome.
 func (e *engine) release(ctx context.Context, c *claimed, abandon bool) {
-	p := driver.ReleaseParams{HolderParams: c.holder(), Abandon: abandon}
-	_ = e.settle(ctx, "release", min(releaseTimeout, e.cfg.SettleTimeout), func(ctx context.Context) error {
+	p := driver.ReleaseParams{HolderParams: c.holder, Abandon: abandon}
+	_ = e.settle(ctx, new(settling), "release", min(releaseTimeout, e.cfg.SettleTimeout), func(ctx context.Context) error {
 		return e.drv.Release(ctx, p)
 	})
 }
@@ -166,26 +166,25 @@ func (e *engine) unclaim(ctx context.Context, p driver.ClaimParams, err error) {
 	if p.Hold {
 		timeout = releaseTimeout
 	}
-	_ = e.settle(ctx, "release", timeout, func(ctx context.Context) error {
+	_ = e.settle(ctx, new(settling), "release", timeout, func(ctx context.Context) error {
 		rec, err := e.drv.Get(ctx, driver.GetParams{Key: p.Key})
 		if err != nil || rec.State != driver.StateInFlight || rec.Token != p.Token {
 			return err
 		}
-		return e.drv.Release(ctx, driver.ReleaseParams{
-			HolderParams: driver.HolderParams{Key: p.Key, Token: p.Token, Fence: rec.Fence},
-			Abandon:      (&claimed{rec: rec}).tookOver(),
-		})
+		c := claimOf(p.Key, &rec)
+		return e.drv.Release(ctx, driver.ReleaseParams{HolderParams: c.holder, Abandon: c.tookOver()})
 	})
 }
 
 // settle runs op, and again while it fails for a reason that may pass, on a
-// context that the caller cannot end.
-func (e *engine) settle(ctx context.Context, verb string, timeout time.Duration, op func(context.Context) error) error {
+// context that the caller cannot end. The first such context is attempt, which is
+// used for nothing else.
+func (e *engine) settle(ctx context.Context, attempt *settling, verb string, timeout time.Duration, op func(context.Context) error) error {
 	now := time.Now()
 	deadline := now.Add(timeout)
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		// One attempt that hangs does not use up the time of the others.
-		attempt := detached(ctx, now.Add(min(timeout/3, deadline.Sub(now))))
+		attempt.parent, attempt.until = ctx, now.Add(min(timeout/3, deadline.Sub(now)))
 		err := op(attempt)
 		attempt.stop()
 		switch {
@@ -193,7 +192,7 @@ func (e *engine) settle(ctx context.Context, verb string, timeout time.Duration,
 			return err
 		case !definite(err) && time.Until(deadline) > wait:
 			time.Sleep(wait)
-			now = time.Now()
+			attempt, now = new(settling), time.Now()
 		default:
 			return &StoreError{Verb: verb, Err: err}
 		}

@@ -125,7 +125,7 @@ func has[T comparable](set []T, v T) bool {
 
 // decide says what a call with this token does about a record at an instant. A
 // zero token is nobody's.
-func decide(rec driver.Record, req request, token driver.Token, now time.Time) action {
+func decide(rec *driver.Record, req *request, token driver.Token, now time.Time) action {
 	h := takeable
 	switch {
 	case !token.IsZero() && rec.Token == token:
@@ -136,7 +136,7 @@ func decide(rec driver.Record, req request, token driver.Token, now time.Time) a
 	return lookUp(rec.StateAt(now), compare(rec, req), h)
 }
 
-func compare(rec driver.Record, req request) likeness {
+func compare(rec *driver.Record, req *request) likeness {
 	switch {
 	case len(rec.Fingerprint) == 0:
 		return notKnown
@@ -147,7 +147,7 @@ func compare(rec driver.Record, req request) likeness {
 }
 
 // mismatch describes how a request differs from the stored one.
-func mismatch(rec driver.Record, req request) error {
+func mismatch(rec *driver.Record, req *request) error {
 	e := &MismatchError{
 		Reason: MismatchRequest, Operation: rec.Operation, Summary: rec.Summary, FirstSeen: rec.CreatedAt,
 	}
@@ -161,7 +161,7 @@ func mismatch(rec driver.Record, req request) error {
 }
 
 // inFlight describes a key that somebody else holds.
-func inFlight(rec driver.Record, now time.Time) error {
+func inFlight(rec *driver.Record, now time.Time) error {
 	wait := time.Second // the driver cannot know: a transaction in progress has no lease
 	if !rec.LeaseUntil.IsZero() {
 		wait = rec.LeaseUntil.Sub(now)
@@ -170,7 +170,7 @@ func inFlight(rec driver.Record, now time.Time) error {
 }
 
 // refuse returns the error of an action that neither runs, claims nor replays.
-func refuse(a action, rec driver.Record, req request, now time.Time) error {
+func refuse(a action, rec *driver.Record, req *request, now time.Time) error {
 	switch a {
 	case actInFlight:
 		return inFlight(rec, now)

@@ -99,13 +99,13 @@ func TestDecideEveryCell(t *testing.T) {
 			}
 			for i, like := range []struct{ operation, fingerprint string }{{"op", "fp"}, {"op", "other"}, {}} {
 				rec.Operation, rec.Fingerprint = like.operation, []byte(like.fingerprint)
-				if got := decide(rec, req, token, now); got != rows[name][i] {
+				if got := decide(&rec, &req, token, now); got != rows[name][i] {
 					t.Errorf("%s, %s, stored %q: %v, want %v", name, h, like, got, rows[name][i])
 				}
 			}
 			if h == "rerun" && records[name].State != driver.StateAbsent {
 				rec.Operation, rec.Fingerprint = "other op", []byte("fp")
-				if got := decide(rec, req, token, now); got != rows[name][1] {
+				if got := decide(&rec, &req, token, now); got != rows[name][1] {
 					t.Errorf("%s, another operation: %v, want %v", name, got, rows[name][1])
 				}
 			}
@@ -117,7 +117,7 @@ func TestDecideEveryCell(t *testing.T) {
 func TestZeroTokenOwnsNothing(t *testing.T) {
 	now := time.Now()
 	rec := driver.Record{State: driver.StateInFlight, LeaseUntil: now.Add(time.Hour)}
-	if got := decide(rec, request{}, driver.Token{}, now); got != actInFlight {
+	if got := decide(&rec, &request{}, driver.Token{}, now); got != actInFlight {
 		t.Errorf("decide = %v, want %v", got, actInFlight)
 	}
 }
@@ -134,7 +134,7 @@ func TestMismatchReason(t *testing.T) {
 		{"op", NewFingerprint("a.v1", []byte("other")), MismatchRequest},
 	} {
 		rec := driver.Record{Operation: tc.operation, Fingerprint: tc.fp.encode(nil), Summary: "s", CreatedAt: time.Unix(1, 0)}
-		got := mismatch(rec, request{operation: "op", fingerprint: fp.encode(nil)}).(*MismatchError)
+		got := mismatch(&rec, &request{operation: "op", fingerprint: fp.encode(nil)}).(*MismatchError)
 		if got.Reason != tc.want || got.Operation != tc.operation || got.Summary != "s" || !got.FirstSeen.Equal(time.Unix(1, 0)) {
 			t.Errorf("mismatch = %+v, want reason %q", got, tc.want)
 		}

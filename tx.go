@@ -159,7 +159,7 @@ func (m *inTx[T]) run(ctx context.Context, c *claimed, _ time.Time) (answer, err
 		return c.completed(m.e, w), w.err
 	}
 	if errors.Is(err, driver.ErrOutcomeUnknown) {
-		return c.answer(w), &UnknownError{Attempt: c.rec.Attempt, Err: err}
+		return c.answer(w), &UnknownError{Attempt: c.attempt, Err: err}
 	}
 	if errors.Is(err, driver.ErrNotHolder) {
 		err = fmt.Errorf("%w: %w", ErrLeaseLost, err)
@@ -174,12 +174,12 @@ func thenTx[T any](ctx context.Context, e *engine, drv driver.TxDriver[T], c *cl
 	defer cancel()
 	var tx driver.Tx[T]
 	again := false
-	err := e.settle(ctx, "begin", e.cfg.SettleTimeout, func(ctx context.Context) (err error) {
+	err := e.settle(ctx, new(settling), "begin", e.cfg.SettleTimeout, func(ctx context.Context) (err error) {
 		if again { // nobody else renews the lease any more
-			_ = drv.Renew(ctx, driver.RenewParams{HolderParams: c.holder(), Lease: e.cfg.Lease})
+			_ = drv.Renew(ctx, driver.RenewParams{HolderParams: c.holder, Lease: e.cfg.Lease})
 		}
 		again = true
-		tx, err = drv.BeginComplete(ctx, c.holder())
+		tx, err = drv.BeginComplete(ctx, c.holder)
 		return err
 	})
 	if err != nil {
@@ -203,7 +203,7 @@ func thenTx[T any](ctx context.Context, e *engine, drv driver.TxDriver[T], c *cl
 	err = commit(ctx, e, tx, c, w)
 	switch {
 	case errors.Is(err, driver.ErrOutcomeUnknown):
-		err = &UnknownError{Attempt: c.rec.Attempt, Err: err}
+		err = &UnknownError{Attempt: c.attempt, Err: err}
 	case err != nil && !errors.Is(err, driver.ErrNotHolder):
 		err = wrap(context.WithoutCancel(ctx), "commit", err)
 	}
@@ -211,7 +211,7 @@ func thenTx[T any](ctx context.Context, e *engine, drv driver.TxDriver[T], c *cl
 }
 
 func runInTx[T any](ctx context.Context, e *engine, c *claimed, tx driver.Tx[T], fn func(context.Context, T) work) work {
-	n := &nest{Context: ctx, e: e, key: &c.rec.Key, inTx: true}
+	n := &nest{Context: ctx, e: e, key: &c.holder.Key, inTx: true}
 	defer n.ended.Store(true)
 	return fn(n, tx.Handle())
 }
@@ -221,7 +221,7 @@ func commit[T any](ctx context.Context, e *engine, tx driver.Tx[T], c *claimed, 
 	s := detached(ctx, time.Now().Add(e.cfg.SettleTimeout))
 	defer s.stop()
 	p := driver.CommitParams{Discard: w.final}
-	p.HolderParams, p.Result, p.Retention, p.Grace = c.holder(), w.outcome, e.cfg.Retention, e.cfg.Grace
+	p.HolderParams, p.Result, p.Retention, p.Grace = c.holder, w.outcome, e.cfg.Retention, e.cfg.Grace
 	return tx.Commit(s, p)
 }
 

@@ -19,14 +19,14 @@ const (
 
 // watch waits until rec is no longer in somebody else's hands, and returns the
 // record that says so. It only reads, and holds nothing of the store meanwhile.
-func (e *engine) watch(ctx context.Context, req request, rec driver.Record, p *patience) (driver.Record, error) {
+func (e *engine) watch(ctx context.Context, req *request, rec driver.Record, p *patience) (driver.Record, error) {
 	if !e.flights.start(p, e.cfg.MaxWaiters) {
-		return rec, inFlight(rec, rec.Now)
+		return rec, inFlight(&rec, rec.Now)
 	}
 	pausing := true // a signal that comes at once, or fails, is not asked for again at once
 	for {
 		if left := p.left(); left <= 0 {
-			return rec, inFlight(rec, rec.Now)
+			return rec, inFlight(&rec, rec.Now)
 		}
 		// A transaction in progress may not show in the store, which then has
 		// nothing to signal.
@@ -43,7 +43,7 @@ func (e *engine) watch(ctx context.Context, req request, rec driver.Record, p *p
 			return rec, wrap(ctx, "get", err)
 		}
 		rec = next
-		if decide(rec, req, driver.Token{}, rec.Now) != actInFlight {
+		if decide(&rec, req, driver.Token{}, rec.Now) != actInFlight {
 			return rec, nil
 		}
 	}
