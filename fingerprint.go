@@ -39,7 +39,10 @@ func NewFingerprint(recipe string, sum []byte) Fingerprint {
 // ([MismatchError]), and is not compared: leave secrets out. Text over
 // [driver.MaxSummary] bytes is cut; NUL and invalid UTF-8 are dropped.
 func (f Fingerprint) WithSummary(summary string) Fingerprint {
-	summary = strings.ReplaceAll(strings.ToValidUTF8(summary, ""), "\x00", "")
+	if !utf8.ValidString(summary) {
+		summary = strings.ToValidUTF8(summary, "")
+	}
+	summary = strings.ReplaceAll(summary, "\x00", "")
 	if len(summary) > driver.MaxSummary {
 		cut := driver.MaxSummary
 		for !utf8.RuneStart(summary[cut]) {

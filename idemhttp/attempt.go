@@ -53,8 +53,11 @@ func (a *attempt) run(fp idem.Fingerprint) {
 	ctx.reset(a.r.Context(), time.Now().Add(wait+a.g.cfg.StoreTimeout), !a.g.cfg.CancelOnDisconnect)
 	defer ctx.stop()
 	var opts []idem.CallOption
-	if wait > 0 {
+	switch {
+	case prefer.hasWait:
 		opts = []idem.CallOption{idem.WaitAtMost(wait)}
+	case wait > 0:
+		opts = a.g.waits
 	}
 	res, err := a.g.do(ctx, a, fp, opts)
 	ctx.start() // if it has not

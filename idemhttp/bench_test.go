@@ -128,8 +128,8 @@ func BenchmarkOperation(b *testing.B) {
 // What a guarded request may allocate in all, and what its guard may add to its handler
 // and its operation. The contract allows 40.
 const (
-	maxGuardedAllocs = 38
-	maxOwnAllocs     = 16
+	maxGuardedAllocs = 35
+	maxOwnAllocs     = 12
 )
 
 func TestOwnAllocations(t *testing.T) {

@@ -36,7 +36,7 @@ func (c *claimContext) early() error {
 	switch {
 	case c.request.Err() != nil:
 		return errHungUp
-	case !time.Now().Before(c.limit):
+	case time.Until(c.limit) <= 0:
 		return errTooSlow
 	}
 	return nil

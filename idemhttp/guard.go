@@ -15,6 +15,8 @@ type Guard struct {
 	cfg Config
 	op  *idem.Operation[Response]
 	do  doer
+
+	waits []idem.CallOption // of a repeat that waits for as long as it may
 }
 
 // doer runs the handler of an attempt as the operation that its key names, under a
@@ -39,7 +41,7 @@ func New(drv driver.Driver, cfg Config) (*Guard, error) {
 			return a.exec(ctx)
 		}, opts...)
 	}
-	return &Guard{cfg: cfg, op: op, do: do}, nil
+	return newGuard(cfg, op, do), nil
 }
 
 // NewTx declares an endpoint whose handler runs inside one transaction of the store,
@@ -63,7 +65,11 @@ func NewTx[T any](drv driver.TxDriver[T], cfg Config) (*Guard, error) {
 			return a.exec(ctx)
 		}, opts...)
 	}
-	return &Guard{cfg: cfg, op: op.Operation, do: do}, nil
+	return newGuard(cfg, op.Operation, do), nil
+}
+
+func newGuard(cfg Config, op *idem.Operation[Response], do doer) *Guard {
+	return &Guard{cfg: cfg, op: op, do: do, waits: []idem.CallOption{idem.WaitAtMost(cfg.MaxWait)}}
 }
 
 // Operation returns the operation behind the guard: for Lookup, Resolve, Forget,

@@ -15,7 +15,7 @@ func keyIn(h http.Header, name string) (id string, present bool, reason string) 
 	var value string
 	n := 0
 	for k, vv := range h {
-		if len(k) == len(name) && strings.EqualFold(k, name) && len(vv) > 0 {
+		if len(k) == len(name) && len(vv) > 0 && (k == name || strings.EqualFold(k, name)) {
 			n += len(vv)
 			value = vv[0]
 		}
@@ -40,7 +40,7 @@ func parseKey(value string) (id, reason string) {
 			return "", reason
 		}
 	} else {
-		if i := strings.IndexAny(value, `",`); i >= 0 {
+		if strings.IndexByte(value, '"') >= 0 || strings.IndexByte(value, ',') >= 0 {
 			return "", "a bare key has no quotes or commas"
 		}
 		id = value

@@ -158,9 +158,9 @@ func (g *Guard) fingerprint(r *http.Request, body []byte) (idem.Fingerprint, err
 		}
 	}
 	if fp.Summary() == "" {
-		digest := make([]byte, digestLen)
-		hex.Encode(digest, sum[:digestLen/2])
-		fp = fp.WithSummary(r.Method + " " + string(digest) + " " + path)
+		var digest [digestLen]byte
+		hex.Encode(digest[:], sum[:digestLen/2])
+		fp = fp.WithSummary(r.Method + " " + string(digest[:]) + " " + path)
 	}
 	return fp, nil
 }
@@ -211,7 +211,11 @@ func readBody(w http.ResponseWriter, r *http.Request, most int) ([]byte, *Proble
 		// It tells the server to close the connection when there is more.
 		in = http.MaxBytesReader(w, in, int64(most))
 	}
-	b := make([]byte, 0, min(max(int(r.ContentLength), 511)+1, firstRead))
+	size := 512
+	if r.ContentLength >= 0 {
+		size = int(r.ContentLength) + 1 // room to read that there is no more
+	}
+	b := make([]byte, 0, min(size, firstRead))
 	for {
 		n, err := in.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
