@@ -33,8 +33,8 @@ const sqlFreshBatch = `INSERT INTO {table} (kh, state, hold, attempt, fence, tok
 	SELECT $3::uuid, 2, $4::boolean, 1, (extract(epoch FROM now) * 1000000)::bigint, $5::uuid, now, now + $6::bigint * interval '1 microsecond',
 		now, now + $7::bigint * interval '1 microsecond', now + $8::bigint * interval '1 microsecond', now + $9::bigint * interval '1 microsecond',
 		$10::text, $11::text, $12::text, $13::text, $14::text, '', $15::bytea, $16::bytea
-	FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, pg_try_advisory_xact_lock($2::bigint) AS free) c
-	WHERE 1 / free::int = 1
+	FROM (SELECT ` + now1 + ` AS now) c
+	WHERE 1 / pg_try_advisory_xact_lock($2::bigint)::int = 1
 	RETURNING 1, fence`
 
 // sqlBatch is sqlFreshBatch where there is a record. It divides by zero unless the

@@ -27,10 +27,9 @@ var errEndedBySQL = fmt.Errorf("%w: the application ended the transaction itself
 const sqlInsertOutcome = `INSERT INTO {table} (kh, state, hold, attempt, fence, token, created_at, lease_until,
 		completed_at, retain_until, grace_until, purge_after,
 		namespace, scope, id, operation, summary, note, fingerprint, result)
-	SELECT $2, 2, $3, $4, $5, $6, $7, $8,
-		now, now + $9::interval, now + $9::interval + $10::interval, now + $11::interval,
-		$12, $13, $14, $15, $16, $17, $18, $19
-	FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) c`
+	VALUES ($2, 2, $3, $4, $5, $6, $7, $8,
+		` + now1 + `, ` + now1 + ` + $9::interval, ` + now1 + ` + $9::interval + $10::interval, ` + now1 + ` + $11::interval,
+		$12, $13, $14, $15, $16, $17, $18, $19)`
 
 // sqlReplaceOutcome is sqlInsertOutcome where there was a record, of an earlier
 // claim. It divides by zero, which aborts the transaction, unless the record is

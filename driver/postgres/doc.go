@@ -68,6 +68,6 @@
 // included; a synchronous standby prevents that, except that cancelling a commit
 // which waits for the standby leaves it committed here only.
 //
-// Retention and leases are judged by clock_timestamp() of the server, never by
-// the application's clock.
+// Retention and leases are judged by the server's clock_timestamp() and
+// statement_timestamp(), never by the application's clock.
 package postgres

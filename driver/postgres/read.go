@@ -15,6 +15,11 @@ import (
 const sqlGet = `SELECT ` + recordColumns + `, t.result
 	FROM (SELECT coalesce($2::timestamptz, clock_timestamp()) AS now) c LEFT JOIN {table} t ON t.kh = $1`
 
+// sqlReplay is sqlGet for a record that is taken to be there: no row when it is not.
+//
+// Locking: none.
+const sqlReplay = `SELECT coalesce($2::timestamptz, clock_timestamp()), ` + storedColumns + `, t.result FROM {table} t WHERE t.kh = $1`
+
 // sqlList walks the primary key. The CASE is driver.Record.StateAt. Results are left out.
 //
 // Locking: none.

@@ -13,10 +13,19 @@ func (d *Driver) replay(ctx context.Context, s *session, kh driver.KeyHash, p dr
 	if !d.finished.Has(kh) {
 		return driver.Record{}, false, nil
 	}
-	r, err := d.look(ctx, s, p.Key, p.Now)
-	complete := r.StateAt(r.Now) == driver.StateComplete
-	if err == nil && !complete {
-		d.finished.Remove(kh)
+	results, err := s.exec(ctx, d.stmt(sqlReplay, uuid(kh), instant(p.Now)))
+	if err != nil {
+		return driver.Record{}, false, err
 	}
-	return r, complete, err
+	var r driver.Record
+	if len(results[0].rows) > 0 {
+		if r, err = only(results[0]).recordOf(p.Key); err != nil {
+			return r, false, err
+		}
+	}
+	if r.StateAt(r.Now) != driver.StateComplete {
+		d.finished.Remove(kh)
+		return driver.Record{}, false, nil
+	}
+	return r, true, nil
 }

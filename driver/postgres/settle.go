@@ -13,18 +13,26 @@ import (
 // Locking: none.
 const sqlHeld = `SELECT state FROM {table} WHERE kh = $1 AND token = $2 AND fence = $3`
 
+// now5 and its like are the instant that is given or, for NULL, when the server
+// received the statement: the same in all of it, so that it needs no query around it.
+// It is not later than when a wait for a row has ended, and not the beginning of a
+// transaction, as now() is.
+const (
+	now1 = `coalesce($1::timestamptz, statement_timestamp())`
+	now5 = `coalesce($5::timestamptz, statement_timestamp())`
+	now9 = `coalesce($9::timestamptz, statement_timestamp())`
+)
+
 // sqlRenew locks the row. It waits for a transaction that completes the claim.
-const sqlRenew = `UPDATE {table} t SET lease_until = c.now + $4::interval
-	FROM (SELECT coalesce($5::timestamptz, clock_timestamp()) AS now) c
-	WHERE t.kh = $1 AND t.state = 1 AND t.token = $2 AND t.fence = $3`
+const sqlRenew = `UPDATE {table} SET lease_until = ` + now5 + ` + $4::interval
+	WHERE kh = $1 AND state = 1 AND token = $2 AND fence = $3`
 
 // sqlComplete locks the row, and waits for whoever has it. The index on
 // purge_after is touched only when the record is due earlier than the claim was.
-const sqlComplete = `UPDATE {table} t SET state = 2, result = $4, completed_at = c.now, retain_until = c.now + $5::interval,
-		grace_until = c.now + $5::interval + $6::interval, purge_after = least(t.purge_after, c.now + $7::interval),
-		note = CASE WHEN $8 = '' THEN t.note ELSE $8 END
-	FROM (SELECT coalesce($9::timestamptz, clock_timestamp()) AS now) c
-	WHERE t.kh = $1 AND t.state = 1 AND t.token = $2 AND t.fence = $3`
+const sqlComplete = `UPDATE {table} SET state = 2, result = $4, completed_at = ` + now9 + `, retain_until = ` + now9 + ` + $5::interval,
+		grace_until = ` + now9 + ` + $5::interval + $6::interval, purge_after = least(purge_after, ` + now9 + ` + $7::interval),
+		note = CASE WHEN $8 = '' THEN note ELSE $8 END
+	WHERE kh = $1 AND state = 1 AND token = $2 AND fence = $3`
 
 // sqlRelease locks the row, and waits for whoever has it. A released record is
 // remembered until its lease would have ended, one with a note for longer.
@@ -34,7 +42,7 @@ const sqlRelease = `UPDATE {table} SET state = 3, retain_until = CASE WHEN $4 = 
 	WHERE kh = $1 AND state = 1 AND token = $2 AND fence = $3`
 
 // sqlAbandon locks the row, and waits for whoever has it.
-const sqlAbandon = `UPDATE {table} SET lease_until = least(lease_until, coalesce($5::timestamptz, clock_timestamp())),
+const sqlAbandon = `UPDATE {table} SET lease_until = least(lease_until, ` + now5 + `),
 		note = CASE WHEN $4 = '' THEN note ELSE $4 END
 	WHERE kh = $1 AND state = 1 AND token = $2 AND fence = $3`
 
