@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/idem-go/idem/internal/deadline"
 )
 
 // The contexts of this file stand for those of package context. Most of what these
@@ -121,7 +119,7 @@ func (c *fnContext) Value(key any) any {
 }
 
 // settling is context.WithDeadline over context.WithoutCancel, for a verb that the
-// caller cannot end. It is stopped when the verb has returned.
+// caller cannot end.
 type settling struct {
 	parent context.Context
 	until  time.Time
@@ -131,8 +129,6 @@ type settling struct {
 	cancel context.CancelFunc
 	over   bool
 }
-
-var _ deadline.Only = (*settling)(nil)
 
 // detached returns a context with the values of ctx that ends at an instant, or by stop.
 func detached(ctx context.Context, until time.Time) *settling {
@@ -195,9 +191,6 @@ func (s *settling) Err() error {
 // Value implements [context.Context]. The cause of the caller's context, which
 // package context looks up as a value, is not that of this one.
 func (s *settling) Value(key any) any { return s.context().Value(key) }
-
-// OnlyDeadline implements [deadline.Only].
-func (s *settling) OnlyDeadline() {}
 
 // String names the context, as package context would.
 func (s *settling) String() string { return fmt.Sprint(s.parent, ".idem(settling)") }

@@ -13,7 +13,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/idem-go/idem/driver"
-	"github.com/idem-go/idem/internal/deadline"
 )
 
 // The statuses of reply.lua.
@@ -41,7 +40,7 @@ func (d *Driver) call(ctx context.Context, s *goredis.Script, h driver.KeyHash, 
 	}
 	tag := newTag(h)
 	args = append([]any{tag, micros(now)}, args...)
-	v, err := d.await(ctx, func() (any, error) {
+	v, err := await(ctx, func() (any, error) {
 		// Run sends EVALSHA, and EVAL when the server does not know the script.
 		return s.Run(ctx, d.client, []string{d.name(h)}, args...).Result()
 	})
@@ -116,17 +115,6 @@ func parse(v any, tag string) (answer, error) {
 		return answer{}, fmt.Errorf("%w: the reply belongs to another command", driver.ErrForeignRecord)
 	}
 	return answer{status: status, now: time.UnixMicro(now).UTC(), record: record}, nil
-}
-
-// await is the function of that name, without its goroutine where the client
-// observes all that may end ctx, as that of one server does: while it waits for a
-// connection, dials, writes, reads, and before it tries again.
-func (d *Driver) await(ctx context.Context, f func() (any, error)) (any, error) {
-	if _, ok := ctx.(deadline.Only); ok && d.single != nil {
-		v, err := f()
-		return v, translate(ctx, err)
-	}
-	return await(ctx, f)
 }
 
 // await runs f and returns what it returns, or as soon as ctx ends: the client

@@ -59,7 +59,5 @@
 //
 // A call returns as soon as its context ends. A goroutine then reads the reply
 // that is still on its way, for no longer than the client's ReadTimeout, and
-// gives the connection back. Where the core settles a claim, nothing but a deadline
-// ends the context, and with a client of one server there is no goroutine: hooks of
-// the client must not wait for longer than their context.
+// gives the connection back.
 package redis
