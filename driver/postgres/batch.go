@@ -70,10 +70,12 @@ SELECT 1 / count(*), (extract(epoch FROM max(completed_at)) * 1000000)::bigint F
 const sqlBatchFate = `SELECT state FROM {table} WHERE kh = $1 AND token = $2`
 
 // RunBatch implements [driver.BatchDriver]: one round trip and one flush. A
-// duplicate costs a second round trip, and a line in the server's log about a
-// division by zero, by which it is told from the first. The statements run in
-// the pool's exec mode, in which pgx may need a round trip of its own to prepare
-// one that a connection has not seen.
+// duplicate costs a second round trip, and a line in the server's log about the
+// error by which it is told from the first: a division by zero while a transaction
+// holds the key, a violation of the primary key where there is a record, which also
+// leaves a dead row. A key that this driver has seen complete is read first, and
+// costs neither. The statements run in the pool's exec mode, in which pgx may need a
+// round trip of its own to prepare one that a connection has not seen.
 //
 // A statement that begins or ends a transaction is refused, and so is a callback
 // on a statement, which would run after the commit: to find that a statement has
@@ -106,14 +108,21 @@ func (d *Driver) RunBatch(ctx context.Context, p driver.BatchParams, batch *pgx.
 // runBatch sends the batch for a key that it takes to be absent and, when it is
 // not, for the record that it finds, if that can be claimed.
 func (d *Driver) runBatch(ctx context.Context, c *pgxpool.Conn, p driver.BatchParams, batch *pgx.Batch) (driver.Record, error) {
-	conn, s := c.Conn(), sessionOf(c)
+	conn, s, kh := c.Conn(), sessionOf(c), d.hash(p.Key)
+	if r, replay, err := d.replay(ctx, s, kh, p.ClaimParams); err != nil || replay {
+		return r, err
+	}
 	var seen driver.Record
-	for range claimRounds {
-		r, granted, err := d.sendBatch(ctx, conn, p, batch, seen)
-		if err != nil || granted {
+	for round := range claimRounds {
+		r, refused, err := d.sendBatch(ctx, conn, p, batch, seen)
+		if err != nil {
 			return r, err
 		}
-		lost, undo := s.lost, []statement{stmt("ROLLBACK"), d.get(d.hash(p.Key), p.Now)}
+		if refused == nil {
+			d.finished.Add(kh)
+			return r, nil
+		}
+		lost, undo := s.lost, []statement{stmt("ROLLBACK"), d.get(kh, p.Now)}
 		results, err := s.exec(ctx, undo...)
 		if err != nil && s.lost != lost { // a prepared statement was of no use
 			results, err = s.exec(ctx, undo...)
@@ -124,23 +133,31 @@ func (d *Driver) runBatch(ctx context.Context, c *pgxpool.Conn, p driver.BatchPa
 		if r, err = only(results[1]).recordOf(p.Key); err != nil {
 			return r, err
 		}
+		if r.StateAt(r.Now) == driver.StateComplete {
+			d.finished.Add(kh)
+		}
 		if r.State == driver.StateComplete && r.Token == p.Token {
 			return r, nil // an earlier send arrived
 		}
 		if next, granted := r.AfterBatch(p, r.Now); !granted {
 			return micro(next), nil
 		}
-		if r.State == seen.State && r.Token == seen.Token && r.Fence == seen.Fence {
-			return busy(p.Key, r), nil // unchanged, and yet not ours: an open transaction holds the key
+		unchanged := r.State == seen.State && r.Token == seen.Token && r.Fence == seen.Fence
+		switch {
+		case unchanged && code(refused) == codeDivisionByZero:
+			return busy(p.Key, r), nil // and yet not ours: an open transaction holds the key
+		case unchanged && round > 0:
+			// Not a record that has gone since, but something else that is unique.
+			return r, d.statementError(conn, refused, -1)
 		}
 		seen = r
 	}
 	return busy(p.Key, seen), nil
 }
 
-// sendBatch sends everything at once. It is granted unless the key turned out to
-// be taken, or its record not to be the one that was seen.
-func (d *Driver) sendBatch(ctx context.Context, conn *pgx.Conn, p driver.BatchParams, batch *pgx.Batch, seen driver.Record) (_ driver.Record, granted bool, err error) {
+// sendBatch sends everything at once. It is refused when the key turns out to be
+// taken, or its record not to be the one that was seen.
+func (d *Driver) sendBatch(ctx context.Context, conn *pgx.Conn, p driver.BatchParams, batch *pgx.Batch, seen driver.Record) (_ driver.Record, refused, err error) {
 	commit := "COMMIT"
 	if d.tx.CommitQuery != "" {
 		commit = d.tx.CommitQuery
@@ -159,43 +176,43 @@ func (d *Driver) sendBatch(ctx context.Context, conn *pgx.Conn, p driver.BatchPa
 	all.Queue(commit)
 
 	results := conn.SendBatch(ctx, &all)
-	r, granted, err := d.readBatch(results, conn, p, batch, seen)
-	if e := results.Close(); err == nil && granted && e != nil {
-		err, granted = d.statementError(conn, e, -1), false
+	r, refused, err := d.readBatch(results, conn, p, batch, seen)
+	if e := results.Close(); err == nil && refused == nil && e != nil {
+		err = d.statementError(conn, e, -1)
 	}
-	return r, granted, err
+	return r, refused, err
 }
 
 // readBatch reads the results of what sendBatch sent.
-func (d *Driver) readBatch(results pgx.BatchResults, conn *pgx.Conn, p driver.BatchParams, batch *pgx.Batch, seen driver.Record) (_ driver.Record, granted bool, err error) {
+func (d *Driver) readBatch(results pgx.BatchResults, conn *pgx.Conn, p driver.BatchParams, batch *pgx.Batch, seen driver.Record) (_ driver.Record, refused, err error) {
 	if _, err := results.Exec(); err != nil {
-		return seen, false, d.statementError(conn, err, -1)
+		return seen, nil, d.statementError(conn, err, -1)
 	}
 	var one, at int64
 	switch err := results.QueryRow().Scan(&one, &at); {
-	case code(err) == codeDivisionByZero, code(err) == codeUniqueViolation:
-		return seen, false, nil
+	case code(err) == codeDivisionByZero, code(err) == codeUniqueViolation && seen.State == driver.StateAbsent:
+		return seen, err, nil
 	case err != nil:
-		return seen, false, d.statementError(conn, err, -1)
+		return seen, nil, d.statementError(conn, err, -1)
 	}
 	for i := range batch.QueuedQueries {
 		tag, err := results.Exec()
 		if err != nil {
-			return seen, false, d.statementError(conn, err, i)
+			return seen, nil, d.statementError(conn, err, i)
 		}
 		if controlsTx(tag.String()) {
-			return seen, false, errEndedBySQL
+			return seen, nil, errEndedBySQL
 		}
 	}
 	tag, err := results.Exec()
 	switch {
 	case err != nil:
-		return seen, false, d.statementError(conn, err, -1)
+		return seen, nil, d.statementError(conn, err, -1)
 	case tag.String() == "ROLLBACK":
-		return seen, false, pgx.ErrTxCommitRollback
+		return seen, nil, pgx.ErrTxCommitRollback
 	}
 	r, _ := seen.AfterBatch(p, time.UnixMicro(at))
-	return r, true, nil
+	return r, nil, nil
 }
 
 // freshArgs are the parameters of sqlFreshBatch.
@@ -217,7 +234,7 @@ func (d *Driver) batchArgs(p driver.BatchParams, seen driver.Record) []any {
 		created = driver.Micro(claim.CreatedAt)
 	}
 	return []any{
-		given(p.Now), d.lock(kh), text16(kh), claim.Hold, int32(max(claim.Attempt, 1)), seen.Fence + 1, text16(p.Token), created,
+		given(p.Now), d.lock(kh), text16(kh), claim.Hold, int32(claim.Attempt), seen.Fence + 1, text16(p.Token), created,
 		p.Keep.Microseconds(), (p.Keep + p.Grace).Microseconds(), batchDue(p).Microseconds(),
 		d.namespace, k.Scope, k.ID, p.Operation, p.Summary,
 		int16(seen.State), text16(seen.Token), seen.Fence, seen.LeaseUntil, seen.Note,

@@ -250,6 +250,32 @@ func TestBatchOnARecordThatChanges(t *testing.T) {
 	}
 }
 
+// What else is unique in the table, or behind a trigger of it, is an error of the batch and
+// not a duplicate of its key.
+func TestBatchBesideAnotherUniqueIndex(t *testing.T) {
+	t.Parallel()
+	s := open(t, setup{})
+	if _, err := s.pool.Exec(t.Context(), `CREATE UNIQUE INDEX ON `+postgres.DefaultTable+` (summary)`); err != nil {
+		t.Fatal(err)
+	}
+	p := batchOf(s.claim())
+	p.Summary = "taken"
+	s.mustRun(t, p)
+	for range 2 {
+		q := batchOf(s.claim())
+		q.Summary = "taken"
+		r, err := s.RunBatch(t.Context(), q, inserting("refused"))
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "23505" {
+			t.Errorf("RunBatch = %+v, %v; want the error of the index", r, err)
+		}
+		if n := s.rows(t, "refused"); n != 0 {
+			t.Errorf("%d rows of a batch that failed", n)
+		}
+		s.stateIs(t, q.Key, driver.StateAbsent)
+	}
+}
+
 // A key that a transaction holds is in flight, at once, and whoever commits first wins.
 func TestBatchBesideATransaction(t *testing.T) {
 	t.Parallel()

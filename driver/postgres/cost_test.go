@@ -104,6 +104,15 @@ var sequences = []struct {
 			}
 		}
 	}},
+	{"replay of a batch", 1, 0, func(t testing.TB, s *store) func() {
+		p := batchOf(s.claim())
+		s.mustRun(t, p)
+		return func() {
+			if r, err := s.RunBatch(t.Context(), batchOf(repeat(p.ClaimParams)), inserting("refused")); err != nil || r.Token != p.Token {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		}
+	}},
 	{"duplicate in flight", 1, 0, func(t testing.TB, s *store) func() {
 		p := s.claim()
 		s.mustClaim(t, p)

@@ -13,10 +13,10 @@ import (
 // Locking: none.
 const sqlHeld = `SELECT state FROM {table} WHERE kh = $1 AND token = $2 AND fence = $3`
 
-// now5 and its like are the instant that is given or, for NULL, when the server
-// received the statement: the same in all of it, so that it needs no query around it.
-// It is not later than when a wait for a row has ended, and not the beginning of a
-// transaction, as now() is.
+// now5 and its like are the instant that is given or, for NULL, when the server began
+// with the statement: the same in all of it, so that it needs no query around it. That is
+// not later than when a wait for a row has ended, and not the beginning of a transaction,
+// as now() is.
 const (
 	now1 = `coalesce($1::timestamptz, statement_timestamp())`
 	now5 = `coalesce($5::timestamptz, statement_timestamp())`

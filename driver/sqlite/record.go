@@ -17,9 +17,9 @@ const columns = `scope, id, state, operation, fingerprint, summary, token, fence
 // inside one the write lock is held already.
 const getSQL = `SELECT ` + columns + `, result FROM idem_keys WHERE kh = ?`
 
-// The first claim of a key, under the write lock, which it takes if nothing has yet. It
-// inserts nothing when there is a record. The unique index is what makes a second record of
-// a key impossible.
+// Runs under the write lock, for a key that was not found before it was taken, or not looked
+// for: it inserts nothing when there is a record. The unique index is what makes a second
+// record of a key impossible.
 const insertSQL = `INSERT INTO idem_keys (scope, id, state, operation, fingerprint, summary, token, fence, attempt,
 	hold, note, created_us, lease_us, completed_us, retain_us, grace_us, due_us, kh)
 VALUES (?, ?, 1, ?, ?, ?, ?, ?, 1, ?, '', ?, ?, 0, ?, 0, ?, ?) ON CONFLICT (kh) DO NOTHING`
@@ -190,7 +190,7 @@ func (t *txn) get(h driver.KeyHash, k driver.Key) (driver.Record, error) {
 // put replaces the record old under h by next.
 func (t *txn) put(h driver.KeyHash, old, next driver.Record) error {
 	if old.State == driver.StateAbsent {
-		ok, err := t.insert(t.ctx, h, next)
+		ok, err := t.insert(h, next)
 		if err == nil && !ok {
 			err = fmt.Errorf("sqlite: %w: a record that was not there a moment ago", driver.ErrForeignRecord)
 		}
@@ -200,11 +200,10 @@ func (t *txn) put(h driver.KeyHash, old, next driver.Record) error {
 	return err
 }
 
-// insert adds the first claim of a key, unless it has a record. When nothing has taken the
-// write lock yet it waits for that until ctx ends.
-func (t *txn) insert(ctx context.Context, h driver.KeyHash, r driver.Record) (bool, error) {
+// insert adds the first claim of a key, unless it has a record.
+func (t *txn) insert(h driver.KeyHash, r driver.Record) (bool, error) {
 	scope, id := t.d.readable(r.Key)
-	return affected(t.stmt(stmtInsert).ExecContext(ctx, scope, id, r.Operation, r.Fingerprint, r.Summary, r.Token[:], r.Fence,
+	return affected(t.stmt(stmtInsert).ExecContext(t.ctx, scope, id, r.Operation, r.Fingerprint, r.Summary, r.Token[:], r.Fence,
 		r.Hold, micros(r.CreatedAt), micros(r.LeaseUntil), micros(r.RetainUntil), due(r), h[:]))
 }
 

@@ -17,9 +17,11 @@
 // to write waits for it: as long as its context and [WithBusyTimeout] allow, then
 // it gets an error that matches [driver.ErrRetryable]. A duplicate of the key that
 // the transaction holds is answered at once by the same Driver; another process
-// waits. Reading a finished record waits for nobody and takes no flush; nor does it take
-// a lock, unless [Driver.BeginClaim] finds the writer free and takes the key for a new one.
-// Give one file one Driver per process: two of them wait for each other.
+// waits. Reading a finished record takes no flush and no lock, and waits for nobody.
+// [Driver.BeginClaim] takes a key for new that its Driver has not seen complete: it
+// tries to get the write lock first, for 2 ms and only if no call of its own Driver has
+// it, and reads the record if it does not. Give one file one Driver per process: two of
+// them wait for each other.
 //
 // # Transactions in groups
 //
@@ -54,8 +56,8 @@
 // # Configuration
 //
 // The driver works with every DSN. It rests on no setting of a pooled connection:
-// it retries SQLITE_BUSY itself, its first statement in a transaction takes the
-// write lock whatever _txlock says, and it reads synchronous and journal_mode on
+// it retries SQLITE_BUSY itself, takes the write lock whatever _txlock says before it
+// reads or writes a record in a transaction, and reads synchronous and journal_mode on
 // the very connection that it is about to write with. It refuses, with
 // [driver.ErrUnsafeConfig]: databases in memory (each connection would have its
 // own), journal_mode OFF and MEMORY (a crash corrupts the file), synchronous OFF,
@@ -120,6 +122,7 @@ type Driver struct {
 	group    *groupcommit.Group[*txn]
 	held     groupcommit.Held
 	finished finished.Keys
+	wal      atomic.Bool   // the journal was a write-ahead log when a transaction began last
 	turn     chan struct{} // holds one element while a transaction of a group runs; nil without groups
 	joint    *joint        // guarded by the turn
 

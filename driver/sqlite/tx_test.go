@@ -347,42 +347,6 @@ func TestDuplicateOfOneThatWaits(t *testing.T) {
 	wantState(t, d, "k", driver.StateComplete)
 }
 
-// A finished key is replayed without waiting, whoever has the writer, and whether or not
-// this Driver has seen it before.
-func TestReplayWaitsForNobody(t *testing.T) {
-	d := fresh(t)
-	done := claimParams("done")
-	tx, r := mustBegin(t, d, done)
-	if err := tx.Commit(t.Context(), commitParams(r, "result")); err != nil {
-		t.Fatal(err)
-	}
-	replays := func(name string, other *sqlite.Driver) {
-		t.Helper()
-		again := claimParams("done")
-		tx, r, err := other.BeginClaim(t.Context(), again)
-		if err != nil || tx != nil || r.State != driver.StateComplete || string(r.Result) != "result" || r.Token != done.Token {
-			t.Errorf("%s: BeginClaim of a finished key: %+v, %v", name, r, err)
-		}
-	}
-	// Another process has another Driver, and hours are what it would wait.
-	other := func() *sqlite.Driver { return sqlite.New(d.DB(), sqlite.WithBusyTimeout(time.Hour)) }
-	seen := other()
-	replays("the writer is free", seen)
-	replays("the writer is free, and the key was seen", seen)
-	held, _ := mustBegin(t, d, claimParams("held"))
-	replays("another Driver has the writer", other())
-	replays("another Driver has the writer, and the key was seen", seen)
-	if err := held.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	held, _ = mustBegin(t, seen, claimParams("held"))
-	replays("this Driver has the writer", seen)
-	if err := held.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	replays("it cannot write", sqlite.New(openDB(t, "file:"+path(t, d)+"?mode=ro")))
-}
-
 // The application has the table in its hands: what it leaves is what counts.
 func TestApplicationChangesTheClaim(t *testing.T) {
 	for _, query := range []string{

@@ -82,14 +82,20 @@ func (d *Driver) beginOn(limit context.Context, st *statements, first func(*txn,
 	if err != nil {
 		return nil, err
 	}
-	t := &txn{d: d, conn: conn, ctx: context.WithoutCancel(limit), shared: st}
-	t.tx, err = conn.BeginTx(t.ctx, deferred)
+	endless := context.WithoutCancel(limit)
+	t := &txn{d: d, conn: conn, ctx: endless, shared: st}
+	if !d.wal.Load() { // a connection that reads the schema first may have to wait even for that
+		t.ctx = limit
+	}
+	t.tx, err = conn.BeginTx(endless, deferred)
 	if err == nil {
 		t.wal, err = d.checkPragmas(t.ctx, t.tx, t.journalMode)
 	}
 	if err == nil {
+		d.wal.Store(t.wal)
 		err = first(t, limit)
 	}
+	t.ctx = endless
 	if err == nil {
 		err = limit.Err()
 	}

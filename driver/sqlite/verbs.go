@@ -40,15 +40,10 @@ func (t *txn) claim(h driver.KeyHash, p driver.ClaimParams, fresh bool) (r drive
 	now := at(p.Now)
 	if fresh {
 		r, _ = driver.Record{}.AfterClaim(p, now)
-		if ok, err := t.insert(t.ctx, h, r); ok || err != nil {
+		if ok, err := t.insert(h, r); ok || err != nil {
 			return r, ok, err
 		}
 	}
-	return t.reclaim(h, p, now)
-}
-
-// reclaim is claim for a key that may have a record.
-func (t *txn) reclaim(h driver.KeyHash, p driver.ClaimParams, now time.Time) (r driver.Record, wrote bool, err error) {
 	old, err := t.get(h, p.Key)
 	if err != nil {
 		return driver.Record{}, false, err

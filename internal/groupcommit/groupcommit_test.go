@@ -315,3 +315,35 @@ func TestGoexitInAnOperation(t *testing.T) {
 		wantUsable(t, s, g)
 	})
 }
+
+// TryHold takes the writer only when nobody has it or is in line for it.
+func TestTryHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{}
+		g := groupcommit.New(s)
+		release, ok := g.TryHold()
+		if !ok {
+			t.Fatal("the writer is free")
+		}
+		if _, ok := g.TryHold(); ok {
+			t.Error("two have the writer")
+		}
+		done := make(chan error)
+		go func() { done <- g.Do(t.Context(), write("a")) }()
+		synctest.Wait()
+		release()
+		if _, ok := g.TryHold(); ok {
+			t.Error("it went past one in line")
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		wantStored(t, s, "a")
+		release, ok = g.TryHold()
+		if !ok {
+			t.Fatal("the writer is free again")
+		}
+		release()
+		wantUsable(t, s, g)
+	})
+}
