@@ -203,27 +203,29 @@ func (t *txn) put(h driver.KeyHash, old, next driver.Record) error {
 // insert adds the first claim of a key, unless it has a record.
 func (t *txn) insert(h driver.KeyHash, r driver.Record) (bool, error) {
 	scope, id := t.d.readable(r.Key)
-	return affected(t.stmt(stmtInsert).ExecContext(t.ctx, scope, id, r.Operation, r.Fingerprint, r.Summary, r.Token[:], r.Fence,
+	n, err := changed(t.stmt(stmtInsert).ExecContext(t.ctx, scope, id, r.Operation, r.Fingerprint, r.Summary, r.Token[:], r.Fence,
 		r.Hold, micros(r.CreatedAt), micros(r.LeaseUntil), micros(r.RetainUntil), due(r), h[:]))
+	return n > 0, err
 }
 
 // settle replaces a claim by its outcome. It returns [driver.ErrNotHolder] when the
 // claim is not there.
 func (t *txn) settle(h driver.KeyHash, r driver.Record) error {
-	ok, err := affected(t.stmt(stmtSettle).ExecContext(t.ctx, int64(r.State), r.Note, micros(r.CompletedAt), micros(r.RetainUntil),
+	n, err := changed(t.stmt(stmtSettle).ExecContext(t.ctx, int64(r.State), r.Note, micros(r.CompletedAt), micros(r.RetainUntil),
 		micros(r.GraceUntil), due(r), r.Result, h[:], r.Token[:], r.Fence))
-	if err == nil && !ok {
+	if err == nil && n == 0 {
 		err = driver.ErrNotHolder
 	}
 	return err
 }
 
-func affected(res sql.Result, err error) (bool, error) {
+// changed returns how many rows a statement has changed.
+func changed(res sql.Result, err error) (int, error) {
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	n, err := res.RowsAffected()
-	return n > 0, err
+	return int(n), err
 }
 
 // remove deletes the record under h.

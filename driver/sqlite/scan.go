@@ -16,11 +16,26 @@ const (
 	listChunk  = 500
 )
 
-// Reads the index of what is due. Run outside a transaction to look, without a lock; inside
-// one under the write lock, before the same records are changed. A row that scan would
-// refuse is left alone, and keeps no other from being purged.
-const dueSQL = `SELECT kh, ` + columns + `, result IS NOT NULL FROM idem_keys
-WHERE due_us <= ? AND state BETWEEN 1 AND 3 AND hold IN (0, 1) AND length(token) = 16 ORDER BY due_us LIMIT ?`
+// What Purge has something to do with at the instant ?1, by the index of what is due: the
+// CASE is driver.Record.DueAt. A row that scan would refuse is left alone, and keeps no
+// other from being purged.
+const isDue = `due_us <= ?1 AND hold IN (0, 1) AND length(token) = 16 AND CASE state
+	WHEN 1 THEN hold = 0 AND max(lease_us, retain_us) <= ?1
+	WHEN 2 THEN grace_us <= ?1 OR retain_us <= ?1 AND result IS NOT NULL
+	WHEN 3 THEN retain_us <= ?1 END`
+
+// Reads the index of what is due outside a transaction: no lock.
+// It is a reason to take the write lock, and no more.
+const anyDueSQL = `SELECT EXISTS (SELECT 1 FROM idem_keys WHERE ` + isDue + `)`
+
+// Run under the write lock, together: they are driver.Record.AfterPurge, with and without
+// remove. They touch up to ?2 rows and their index entries.
+const (
+	purgeSQL = `DELETE FROM idem_keys WHERE seq IN (SELECT seq FROM idem_keys WHERE ` + isDue + `
+	AND (state <> 2 OR grace_us <= ?1) ORDER BY due_us LIMIT ?2)`
+	stripSQL = `UPDATE idem_keys SET result = NULL, due_us = grace_us WHERE seq IN (SELECT seq FROM idem_keys WHERE ` + isDue + `
+	AND state = 2 AND grace_us > ?1 ORDER BY due_us LIMIT ?2)`
+)
 
 // Purge implements [driver.Driver]. It deletes in small transactions; when one
 // fails, or ctx ends between two, it returns what was deleted before and the error.
@@ -51,24 +66,12 @@ func (d *Driver) purge(ctx context.Context, now time.Time, limit int) (n int, er
 	}
 	err = d.write(ctx, func(t *txn) (bool, error) {
 		n = 0
-		records, err := t.due(now, limit)
-		if err != nil {
-			return false, err
-		}
-		for h, r := range records {
-			next, due, remove := r.AfterPurge(now)
-			switch {
-			case !due:
-				continue
-			case remove:
-				err = t.remove(h)
-			default:
-				err = t.put(h, r, next)
-			}
+		for _, st := range [...]int{stmtPurge, stmtStrip} {
+			c, err := changed(t.stmt(st).ExecContext(t.ctx, micros(now), limit-n))
 			if err != nil {
 				return true, err
 			}
-			n++
+			n += c
 		}
 		return n > 0, nil
 	})
@@ -79,7 +82,7 @@ func (d *Driver) purge(ctx context.Context, now time.Time, limit int) (n int, er
 }
 
 // anyDue reports whether there is anything to purge, without the write lock.
-func (d *Driver) anyDue(ctx context.Context, now time.Time) (bool, error) {
+func (d *Driver) anyDue(ctx context.Context, now time.Time) (due bool, err error) {
 	st, err := d.prepared(ctx)
 	if err != nil {
 		return false, err
@@ -87,31 +90,9 @@ func (d *Driver) anyDue(ctx context.Context, now time.Time) (bool, error) {
 	limit, cancel := d.bounded(ctx)
 	defer cancel()
 	err = retry(limit, func() error {
-		_, _, err := scan(st[stmtDue].QueryRowContext(limit, micros(now), 1))
-		return err
+		return st[stmtAnyDue].QueryRowContext(limit, micros(now)).Scan(&due)
 	})
-	if err == sql.ErrNoRows {
-		return false, nil
-	}
-	return err == nil, d.translate(ctx, limit, err)
-}
-
-// due returns records that are due, by their hashes. Results that are there are empty.
-func (t *txn) due(now time.Time, limit int) (map[driver.KeyHash]driver.Record, error) {
-	rows, err := t.stmt(stmtDue).QueryContext(t.ctx, micros(now), limit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	records := make(map[driver.KeyHash]driver.Record)
-	for rows.Next() {
-		r, h, err := scan(rows)
-		if err != nil {
-			return nil, err
-		}
-		records[h] = r
-	}
-	return records, rows.Err()
+	return due, d.translate(ctx, limit, err)
 }
 
 // Reads in the order of the rowid, without a lock in WAL mode. There is no index on

@@ -210,7 +210,9 @@ const (
 	stmtInsert
 	stmtUpdate
 	stmtDelete
-	stmtDue
+	stmtAnyDue
+	stmtPurge
+	stmtStrip
 	stmtLock
 	stmtJournalMode
 	stmtSettle
@@ -225,7 +227,7 @@ const (
 )
 
 var statementSQL = [numStatements]string{
-	stmtGet: getSQL, stmtInsert: insertSQL, stmtUpdate: updateSQL, stmtDelete: deleteSQL, stmtDue: dueSQL,
+	stmtGet: getSQL, stmtInsert: insertSQL, stmtUpdate: updateSQL, stmtDelete: deleteSQL, stmtAnyDue: anyDueSQL, stmtPurge: purgeSQL, stmtStrip: stripSQL,
 	stmtLock: lockSQL, stmtJournalMode: journalModeSQL, stmtSettle: settleSQL, stmtSavepoint: savepointSQL, stmtRelease: releaseSQL, stmtCommit: commitSQL,
 	stmtDiscard: discardSQL, stmtMember: memberSQL, stmtMemberUndo: memberUndoSQL, stmtMemberDone: memberDoneSQL,
 }
