@@ -138,14 +138,18 @@ func (d *Driver) claim(ctx context.Context, s *session, p driver.ClaimParams) (r
 			}
 			return next, nil
 		case r.Token == p.Token && r.Fence == next.Fence:
-			// Read in the same transaction, or the answer would be what somebody made
-			// of the key after its lease was extended.
+			// Read in the same transaction, or the answer would be what somebody made of the
+			// key after its lease was extended. When it was not, since a renewal had done more,
+			// it may have become less again by the time of the second statement.
 			results, err := s.exec(ctx, stmt(d.sql(sqlExtend), uuid(kh), uuid(r.Token), int8(r.Fence), instant(next.LeaseUntil)), d.get(kh, p.Now))
 			if err != nil {
 				return r, err
 			}
-			if r, err = only(results[1]).recordOf(p.Key); err != nil || r.HeldBy(p.Token, next.Fence) {
+			if r, err = only(results[1]).recordOf(p.Key); err != nil {
 				return r, err
+			}
+			if r.HeldBy(p.Token, next.Fence) && !r.LeaseUntil.Before(next.LeaseUntil) {
+				return r, nil
 			}
 			continue
 		}
