@@ -45,9 +45,9 @@ fingerprint (SHA-256 of 60 bytes) where a fingerprint is compared; results have 
 transaction inserts one row.
 
 The machine: a virtual one, Linux %s, %d cores that this program, the servers and the proxies share over the loopback
-interface, with a disk that flushes in about a tenth of a millisecond. **It was busy with other work during
-the run**, %s, and the programs of this one ran at a low priority: the figures vary, and what takes more processor time
-may look worse than on an idle machine. %s. PostgreSQL 15 and Redis 7 as installed by Debian;
+interface, with a disk that flushes in about a tenth of a millisecond. The run was made %s. With one caller
+the processors sleep while it waits, and what it takes to wake them varies: such figures differ by a third from run to run,
+and a target within that is met by one and missed by the next. %s. PostgreSQL 15 and Redis 7 as installed by Debian;
 PostgreSQL with its defaults (a commit is flushed), SQLite with the write-ahead log and synchronous FULL, bbolt
 with its defaults, Redis without persistence.
 
