@@ -14,7 +14,7 @@ func load() string {
 	if f := strings.Fields(string(b)); err == nil && len(f) >= 3 {
 		return "with a load average of " + f[2] + " over the last quarter of an hour, this program's own included"
 	}
-	return "how busy was not recorded"
+	return "on a machine whose load is not recorded"
 }
 
 // The measures of the plot, in pixels.
